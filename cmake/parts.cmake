@@ -84,6 +84,7 @@ crest_embed(crest_devices_normal devices toml embedded_devices)
 crest_embed(crest_laboratory_normal calibrations json embedded_calibrations)
 crest_embed(crest_laboratory_normal experiments toml embedded_experiments)
 crest_embed(crest_laboratory_normal src/laboratory/watch html embedded_pages)
+crest_embed(crest_trainer_normal src/trainer/store py embedded_trackers)
 
 # The fast CPU kernels are compiled once per instruction set and chosen at run time (docs/develop/decisions.md).
 file(GLOB CREST_SIMD CONFIGURE_DEPENDS src/devices/backend/cpu/simd/*.cpp)

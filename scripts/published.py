@@ -50,6 +50,11 @@ none of these. `scripts/published.py` prints this page from `scripts/published.t
 """
 
 
+def percent(share):
+    """+3%, -12%, 0%."""
+    return f"{100 * share:+.0f}%" if round(100 * share) else "0%"
+
+
 def toml_text(table):
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
 
@@ -148,6 +153,18 @@ def search_text(data, found, rows, results):
     return text + "\n" + textwrap.fill(s["text"] + long, 100, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
+def order_text(data, wrong):
+    """The pairs in another order than published, with their causes."""
+    text = ""
+    for a, b in wrong:
+        recipes = {a["recipe"], b["recipe"]}
+        cause = [o["cause"] for o in data["order"] if o["model"] == a["model"] and set(o["recipes"]) == recipes]
+        both = [f"{100 * (b[of] / a[of] - 1):+.1f}%" for of in ("published", "predicted")]
+        line = f"- {a['model']}, {b['recipe']} to {a['recipe']}: published {both[0]}, predicted {both[1]}. {cause[0] if cause else 'No cause is known.'}"
+        text += textwrap.fill(line, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
+    return text and "\nPairs in another order:\n\n" + text
+
+
 def page(data, rows, results, meshes=None):
     text = HEAD + "\n"
     good = [r for r in results if "why" not in r]
@@ -159,7 +176,7 @@ def page(data, rows, results, meshes=None):
     pairs = [(a, b) for a, b in itertools.combinations(good, 2) if (a["source"], a["model"]) == (b["source"], b["model"])]
     right = [(a["published"] < b["published"]) == (a["predicted"] < b["predicted"]) for a, b in pairs]
     found += f" Of {len(pairs)} pairs of rows of one source and model, {sum(right)} come in the published order."
-    text += textwrap.fill(found, 100) + "\n"
+    text += textwrap.fill(found, 100) + "\n" + order_text(data, [pair for pair, is_right in zip(pairs, right) if not is_right])
     for key, source in data["source"].items():
         text += f"\n## {source['name']}\n\n{source['link']}. Flags of all rows:\n\n"
         text += f"```text\n--device {source['device']} {source['flags']}\n```\n\n"
@@ -179,7 +196,7 @@ def page(data, rows, results, meshes=None):
                 text += f"| {r['model']} | | {r['recipe']} | {row['figure']} | none | | | | {r['why']} |\n"
                 continue
             text += (f"| {r['model']} | {r['ranks']} | {r['recipe']} | {r['published']:,.0f} | {r['crest']:,.0f} | "
-                     f"{r['predicted']:,.0f} | {r['low']:,.0f} to {r['high']:,.0f} | {100 * r['difference']:+.0f}% | {cause(data, row, r)} |\n")
+                     f"{r['predicted']:,.0f} | {r['low']:,.0f} to {r['high']:,.0f} | {percent(r['difference'])} | {cause(data, row, r)} |\n")
         if meshes and key == data["search"]["source"]:
             text += search_text(data, meshes, rows, results)
     return text
@@ -194,7 +211,7 @@ def main():
     rows = [r for r in data["row"] if not given.only or given.only in r["source"] or given.only in r["model"]]
     if not rows:
         sys.exit(f"no row has '{given.only}' in its source or model")
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         found = None if given.only or given.json else pool.submit(search, data, folder)
         results = list(pool.map(lambda row: run(data, folder, row), rows))
         found = found and found.result()

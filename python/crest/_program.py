@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 NO_MEMORY = 3  # exit code: does not fit in memory
 
@@ -106,6 +106,32 @@ def call(
         raise CrestError(f"{program()} {' '.join(arguments)} --json printed no JSON: {e}") from None
 
 
+def lines(arguments: Sequence[str], given: Iterable[bytes], *, show: bool = False) -> Iterator[bytes]:
+    """Runs `crest ARGUMENTS` with `given` on standard input, and yields the lines of its output as they come."""
+    process = subprocess.Popen(
+        [program(), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    streams = _Streams(process, show, out=False)
+    feeder = threading.Thread(target=_feed, args=(process, given, False), daemon=True)
+    feeder.start()
+    try:
+        yield from process.stdout
+        process.wait()
+    finally:
+        if process.poll() is None:  # the reader went away, or Ctrl-C
+            _stop(process)
+        feeder.join()
+        streams.join()
+        process.stdout.close()
+    if process.returncode != 0:
+        raise _error(streams.err.decode(errors="replace"), process.returncode, arguments)
+
+
 def _stop(process: "subprocess.Popen[bytes]") -> None:
     """As Ctrl-C in a terminal; a second Ctrl-C does not wait."""
     process.send_signal(signal.SIGINT)
@@ -128,14 +154,15 @@ def _feed(process: "subprocess.Popen[bytes]", given: Iterable[bytes], at_once: b
 
 
 class _Streams:
-    """Reads both outputs of a process in threads, since either may fill up."""
+    """Reads the outputs of a process in threads, since either may fill up."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", show: bool) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", show: bool, out: bool = True) -> None:
         self.out = b""
         self.err = b""
         self._process = process
         self._show = show
-        self._threads = [threading.Thread(target=f, daemon=True) for f in (self._read_out, self._read_err)]
+        readers = [self._read_out, self._read_err] if out else [self._read_err]
+        self._threads = [threading.Thread(target=f, daemon=True) for f in readers]
         for thread in self._threads:
             thread.start()
 

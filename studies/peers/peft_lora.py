@@ -2,13 +2,14 @@
 """Training steps with LoRA: `crest bench --lora` and peft, compiled, taking turns on one GPU.
 
   peft_lora.py CREST MODEL:BATCH:SEQ ... [--rounds 2] [--steps 20] [--rank 16] [--modes mixed,bf16] [--recompute]
+               [--compile model|layer]
 
 MODEL: Qwen2.5-0.5B, Qwen2.5-7B, Qwen2.5-14B (sizes of their published config.json; random weights and tokens). Adapters
 at all linear layers of the blocks, alpha twice the rank. The base is frozen, in bf16.
   mixed    adapters and AdamW in fp32, bf16 autocast: what peft does by default
   bf16     adapters and AdamW's state in bf16, too
 Crest trains bf16 adapters with fp32 masters and moments. transformers uses its sdpa attention and torch.compile of model
-and loss. --recompute: checkpoints every layer in both. In a round every program runs once; medians of STEPS steps. The
+and loss, or of each decoder layer (--compile layer). --recompute: checkpoints every layer in both. In a round every program runs once; medians of STEPS steps. The
 spread between rounds of Crest is the noise floor. Prints one JSON line a measurement: ms, tokens/s, peak GiB.
 """
 import argparse
@@ -16,8 +17,8 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
+
+import hf_steps
 
 
 def configs():
@@ -36,16 +37,11 @@ def configs():
     }
 
 
-def peft_step(config, batch, seq, mode, rank, recompute):
-    """A function that makes `n` steps and returns their milliseconds, and the peak memory in GiB."""
+def peft_step(config, batch, seq, mode, rank, recompute, compiled):
+    """A function that makes `n` steps and returns their milliseconds."""
     import torch
     from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-    torch.manual_seed(1)
-    torch.set_float32_matmul_precision("high")
-    with torch.device("cuda"):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
-    model.config.use_cache = False
+    model = hf_steps.new_model(config, torch.bfloat16)
     if recompute:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
@@ -53,57 +49,31 @@ def peft_step(config, batch, seq, mode, rank, recompute):
     model = get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=layers, task_type="CAUSAL_LM"),
                            autocast_adapter_dtype=mode == "mixed").train()
     trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=2e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-
-    def loss_of(ids):
-        with torch.autocast("cuda", torch.bfloat16, enabled=mode == "mixed"):
-            return model(input_ids=ids, labels=ids).loss
-
-    compiled = torch.compile(loss_of)
-
-    def steps(n):
-        times = []
-        for _ in range(n):
-            ids = torch.randint(0, config.vocab_size, (batch, seq), device="cuda")
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            compiled(ids).backward()
-            torch.nn.utils.clip_grad_norm_(trained, 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            torch.cuda.synchronize()
-            times.append((time.perf_counter() - start) * 1e3)
-        return times
-
+    steps = hf_steps.training_steps(model, trained, 2e-4, config.vocab_size, batch, seq, mode == "mixed", compiled)
     steps(5)
     torch.cuda.reset_peak_memory_stats()
-    return steps, lambda: torch.cuda.max_memory_allocated() / 2**30
+    return steps
 
 
-def child(case, mode, steps, rank, recompute):
+def child(case, mode, a):
     """One program in its own process, so that no memory stays behind."""
-    name, batch, seq = case.split(":")
-    run, peak = peft_step(configs()[name](), int(batch), int(seq), mode, rank, recompute)
-    print(json.dumps({"ms": statistics.median(run(steps)), "peak_gib": peak()}))
+    name, batch, seq = hf_steps.parse_case(case)
+    run = peft_step(configs()[name](), batch, seq, mode, a.rank, a.recompute, a.compile)
+    print(json.dumps({"ms": statistics.median(run(a.steps)), "peak_gib": hf_steps.peak_gib()}))
 
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("crest"), ap.add_argument("cases", nargs="+")
-    ap.add_argument("--rounds", type=int, default=2), ap.add_argument("--steps", type=int, default=20)
+    hf_steps.add_options(ap)
     ap.add_argument("--rank", type=int, default=16), ap.add_argument("--recompute", action="store_true")
-    ap.add_argument("--modes", default="mixed,bf16"), ap.add_argument("--child", default="")
+    ap.add_argument("--child", default="")
     a = ap.parse_args()
     if a.child:
-        return child(a.cases[0], a.child, a.steps, a.rank, a.recompute)
+        return child(a.cases[0], a.child, a)
 
     for case in a.cases:
-        name, batch, seq = case.split(":")
-        batch, seq = int(batch), int(seq)
-        config = configs()[name]()
-        config.architectures = ["Qwen2ForCausalLM"]
-        folder = tempfile.mkdtemp()
-        config.save_pretrained(folder)
+        name, batch, seq = hf_steps.parse_case(case)
+        folder = hf_steps.saved_config(configs()[name]())
 
         def report(program, round_number, ms, peak_gib):
             print(json.dumps({"model": name, "batch": batch, "seq": seq, "rank": a.rank, "recompute": a.recompute,
@@ -112,20 +82,15 @@ def main():
                   flush=True)
 
         for r in range(a.rounds):
-            command = [a.crest, "bench", "--model", folder, "--lora", str(a.rank), "--precision", "bf16", "--batch",
-                       str(batch), "--seq", str(seq), "--device", "cuda", "--samples", str(a.steps), "--no-mfu", "--no-store",
-                       "--json"]
-            if a.recompute:
-                command += ["--recompute", "full"]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                print(f"crest: {case}: {done.stderr.strip()[-400:]}", file=sys.stderr)
+            flags = ["--lora", str(a.rank), "--precision", "bf16"] + (["--recompute", "full"] if a.recompute else [])
+            row = hf_steps.crest_bench(a.crest, folder, batch, seq, a.steps, flags)
+            if isinstance(row, str):
+                print(f"crest: {case}: {row}", file=sys.stderr)
             else:
-                d = json.loads(done.stdout)[0]
-                report("crest", r, d["step_ms_median"], d["memory"]["measured_peak_bytes"] / 2**30)
+                report("crest", r, row["step_ms_median"], row["memory"]["measured_peak_bytes"] / 2**30)
             for mode in a.modes.split(","):
                 words = [sys.executable, __file__, a.crest, case, "--child", mode, "--steps", str(a.steps), "--rank",
-                         str(a.rank)] + (["--recompute"] if a.recompute else [])
+                         str(a.rank), "--compile", a.compile] + (["--recompute"] if a.recompute else [])
                 done = subprocess.run(words, capture_output=True, text=True)
                 if done.returncode:
                     print(f"peft {mode}: {case}: {done.stderr.strip()[-400:]}", file=sys.stderr)

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <new>
 
+#include "checkpoint/name_pattern.h"
 #include "checkpoint/safetensors_folder.h"
 #include "core/json.h"
 #include "core/sha256.h"
@@ -228,4 +229,24 @@ TEST(Sha256, KnownAnswersAndBothImplementations) {
     EXPECT_EQ(portable.digest(), expected) << n;
     EXPECT_EQ(pieces.digest(), expected) << n;
   }
+}
+
+// The answers are those of Python's re.fullmatch.
+TEST(NamePattern, MatchesAsPython) {
+  const std::string name = "model.layers.12.self_attn.q_proj";
+  auto matches = [](const std::string& pattern, const std::string& text) {
+    return NamePattern(pattern, "a test").matches(text);
+  };
+  for (const char* pattern :
+       {".*q_proj", ".*\\.(q|v)_proj", "model\\.layers\\.\\d+\\..*", ".*layers.(?:1[0-5]|2).*", "^[a-z_.0-9]+$",
+        "(.*)*(.*)*(.*)*q_proj", "m.{31}", ".*\\b12\\b.*", "[^!]{3,}", "(?P<whole>.+?)", "|.*", "(model|.)*"})
+    EXPECT_TRUE(matches(pattern, name)) << pattern;
+  for (const char* pattern :
+       {"q_proj", ".*[kv]_proj", "model.layers", "", "m.{30}", "\\D*", "(.*)*(.*)*(.*)*!", "$.*", ".*\\b1\\b.*", "a|b"})
+    EXPECT_FALSE(matches(pattern, name)) << pattern;
+  EXPECT_TRUE(matches("[]^-]+", "^-]"));
+  EXPECT_TRUE(matches("a{,2}b{x", "aab{x"));
+  for (const char* pattern :
+       {"(", ")", "[a", "*", "a**", "a++", "(?=a)", "(?i)a", "(a)\\1", "[b-a]", "a{2,1}", "\\", "(a{1000}){1000}"})
+    EXPECT_THROW(NamePattern(pattern, "a test"), Error) << pattern;
 }

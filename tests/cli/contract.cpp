@@ -195,7 +195,7 @@ TEST_F(Contract, WithoutACommand) {
 TEST_F(Contract, Data) {
   JsonShape info = documented("data", "`--json` of `prepare` and `info`:");
   expect_keys(run({"data", "info", "data", "--json"}), info, "", {});
-  info.keys["seconds"] = {};
+  for (const char* key : {"seconds", "bad_lines", "duplicates", "duplicate_bytes"}) info.keys[key] = {};
   expect_keys(run({"data", "prepare", "text.txt", "--out", "again", "--json"}), info, "", {});
 }
 
@@ -220,6 +220,12 @@ TEST_F(Contract, TrainSampleEvalExportImport) {
   f_->write("pairs.jsonl", "{\"context\": \"the king\", \"continuation\": \" of\"}\n");
   expect_keys(run({"score", "pairs.jsonl", "--run", "run", "--json"}), documented("score", "one document instead:"), "",
               {});
+  RunOptions question = f_->options();
+  question.input = "Hi\n";
+  RunResult chat =
+      run_crest({"chat", "--run", "run", "--chat-template", "plain", "--max-tokens", "2", "--json"}, question);
+  EXPECT_EQ(chat.code, 0) << chat.err;
+  expect_keys(chat.json(), documented("chat", "one object a line, for each answer:"), "", {});
   expect_keys(run({"export", "--run", "run", "--to", "llm.c", "--out", "llmc", "--json"}),
               documented("export", "`--json`:"), "", {});
   expect_keys(run({"import", "llmc/model.bin", "--out", "imported", "--json"}), documented("import", "`--json`:"), "",

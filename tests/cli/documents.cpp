@@ -35,6 +35,7 @@ constexpr Exception exceptions[] = {
     {"*' --model model '*", "needs a model of transformers; tests/interop/guide.py runs its page"},
     {"*' --model models/qwen '*", "needs the sizes of a model of transformers"},
     {"' export '*' nanogpt '*", "needs a model with nanoGPT's GELU; tests/interop exports one"},
+    {"' runs export '*' --to wandb '*", "needs the package wandb; tests/cli/runs_tracker.cpp has one"},
     {"' watch '*", "serves pages until Ctrl-C; tests/cli/watch.cpp runs it"},
     {"' comm '*", "needs a loopback device and Gloo, or GPUs; tests/cli/comm.cpp runs it"},
     {"*'--cublaslt '*|*'--cudnn '*|*'--libraries '*", "needs CUDA's libraries"},
@@ -125,7 +126,9 @@ while [ "$left" -gt 0 ]; do
         *' cuda'*) word=cpu ;;
         *.toml) stage toml "$word" ;;
       esac ;;
-    --data) stage data "$word" ;;
+    --data) stage data "${word%:[0-9]*}" ;;
+    --text) stage text.txt "$word" ;;
+    --tasks) for file in $(echo "$word" | tr ',' ' '); do stage task.jsonl "$file"; done ;;
     --run | --resume | --init) stage run "$word" ;;
     --config)
       case $word in
@@ -180,8 +183,9 @@ case "$command $subcommand" in
       has --seq || set -- "$@" --seq 32
     fi
     has --batch || has --resume || has --config || set -- "$@" --batch 2 ;;
+  'chat ') has --chat-template || set -- "$@" --chat-template plain ;; # the template's run has none
   'sample ') has --max-tokens || set -- "$@" --max-tokens 8 ;;
-  'eval ') has --batches || set -- "$@" --batches 1 ;;
+  'eval ') has --batches || has --text || has --tasks || set -- "$@" --batches 1 ;;
   'tune ') has --longest-context || set -- "$@" --search-seconds 0.2 ;;
   'lab run') has --budget || set -- "$@" --budget 1s ;;
   'runs delete') has --yes || set -- "$@" --yes ;;
@@ -306,6 +310,7 @@ class Template : public TrainFolder {
                  "\", \"text\": \"some text\"}\n";
     // Lines with other keys are documents of `--text-key`.
     write("records.jsonl", records);
+    write("task.jsonl", "{\"goal\": \"Cut bread\", \"sol1\": \"knife\", \"sol2\": \"spoon\", \"label\": 0}\n");
     std::string chat;
     for (int i = 0; i < 100; ++i)
       chat += "{\"messages\": [{\"role\": \"user\", \"content\": \"Q" + std::to_string(i) +

@@ -202,6 +202,16 @@ TEST(WrongSettings, AreFoundBeforeTheTextIsPrepared) {
   }
 }
 
+TEST(ACacheThatCannotBeEntered, HasAPlainError) {
+  TrainFolder f;
+  std::filesystem::create_symlink("loop", f / "loop");
+  RunOptions options = f.options();
+  options.environment.emplace_back("CREST_CACHE", f / "loop/cache");
+  const std::vector<std::string> train = {"train", "text.txt", "--model", "tiny.toml", "--steps", "1"};
+  expect_error(train, 1, {"loop/cache"}, options);
+  EXPECT_FALSE(contains(run_crest(train, options).err, "filesystem error"));
+}
+
 TEST(ErrorText, HoldsNoEscapeSequences) {
   TrainFolder f;
   std::string evil = "a\x1b[31mb";

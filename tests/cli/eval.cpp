@@ -11,21 +11,12 @@ using Json = nlohmann::json;
 
 namespace {
 
-class EvalCommand : public ::testing::Test {
+class EvalCommand : public SavedModelTest {
  protected:
-  static void SetUpTestSuite() {
-    shared_ = new TemporaryFolder;
-    make_model_and_text(*shared_);
-    prepare_text(*shared_, "bytes", "data");
-  }
-  static void TearDownTestSuite() { delete shared_; }
   CommandResult eval(const std::string& arguments, const std::string& run = *shared_ / "run") {
     return run_crest("eval --device cpu --precision fp32 --run '" + run + "' " + arguments, folder_);
   }
   static std::string data() { return "--data '" + *shared_ / "data" + "' "; }
-
-  TemporaryFolder folder_;
-  static inline TemporaryFolder* shared_ = nullptr;
 };
 
 }  // namespace
@@ -63,7 +54,93 @@ TEST_F(EvalCommand, AutomaticPrecisionIsTheFasterOne) {
   }
 }
 
+// Two files with the log-likelihoods of crest score for prompts made by hand.
+TEST_F(EvalCommand, TasksAreScoresOfTheirPrompts) {
+  auto piqa = [](const std::string& goal, int label) {
+    return Json{{"goal", goal}, {"sol1", "of seven words"}, {"sol2", "x"}, {"label", label}}.dump() + "\n";
+  };
+  const std::string question = "How?" + std::string(40, 'o');  // longer than the context of 33
+  write_text(folder_ / "piqa.jsonl", piqa("Why?", 0) + piqa(question, 1) + piqa("Why?", 1));
+  write_text(folder_ / "wino.jsonl",
+             R"({"sentence": "a _ is b", "option1": "king", "option2": "line", "answer": "2"})");
+  std::string lines;
+  auto pair = [&](const std::string& context, const std::string& continuation) {
+    lines += Json{{"context", context}, {"continuation", continuation}}.dump() + "\n";
+  };
+  for (const std::string& goal : {std::string("Why?"), question, std::string("Why?")})
+    for (const char* choice : {" of seven words", " x"}) pair("Question: " + goal + "\nAnswer:", choice);
+  pair("a king", " is b"), pair("a line", " is b");
+  write_text(folder_ / "pairs.jsonl", lines);
+  const std::string common = " --device cpu --precision fp32 --json --run '" + *shared_ / "run' '";
+  const CommandResult scored = run_crest("score" + common + folder_ / "pairs.jsonl'", folder_);
+  ASSERT_EQ(scored.code, 0) << scored.err;
+  const Json scores = Json::parse(scored.out)["pairs"];
+  const std::string files = "--tasks '" + folder_ / "piqa.jsonl," + folder_ / "wino.jsonl' ";
+  const CommandResult r = eval(files + "--json");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const Json tasks = Json::parse(r.out)["tasks"];
+  ASSERT_EQ(tasks.size(), 2u);
+  size_t next = 0;
+  for (const Json& task : tasks) {
+    double right = 0, right_by_length = 0;
+    for (const Json& sample : task["samples"]) {
+      const double first = scores[next++]["logprob"], second = scores[next++]["logprob"];
+      EXPECT_EQ(sample["logprobs"], (Json{first, second}));
+      right += size_t(second > first) == sample["answer"];
+      right_by_length += size_t(second / 1 > first / 14) == sample["answer"];
+    }
+    EXPECT_EQ(task["acc"], right / double(task["samples"].size()));
+    if (task["layout"] != "piqa") continue;
+    EXPECT_EQ(task["acc_norm"], right_by_length / 3);
+    EXPECT_EQ(task["acc_bytes"], right_by_length / 3);
+    EXPECT_EQ(task["cut"], 2);
+    // Answers 0, 1, 1 of equal choices: one or two are right.
+    EXPECT_NEAR(task["acc_stderr"], 1.0 / 3, 1e-12);
+  }
+  EXPECT_EQ(tasks[0]["task"], "piqa");
+  EXPECT_EQ(tasks[0]["n"], 3);
+  EXPECT_EQ(tasks[0]["samples"][2]["line"], 3);
+  EXPECT_EQ(tasks[1]["layout"], "winogrande");
+  EXPECT_EQ(tasks[1]["acc_norm"], nullptr);
+  EXPECT_EQ(tasks[1]["acc_stderr"], nullptr) << "of one question";
+  const CommandResult text = eval(files + "--limit 1");
+  EXPECT_TRUE(contains(text.out, "acc_norm") && contains(text.out, "wino")) << text.out << text.err;
+  EXPECT_FALSE(contains(text.err, "cut at the left"));
+  EXPECT_TRUE(contains(eval(files).err, "piqa: 2 texts were cut at the left: the model's context is 33"));
+}
+
+// The last line of a text counts, too: its bytes are those of the file.
+TEST_F(EvalCommand, TextByItsOwnBytes) {
+  const std::string text = "line 7 of a text\nand n\xc3\xa4her, without an end of line, to the end";
+  write_text(folder_ / "own.txt", text);
+  write_text(folder_ / "own.jsonl", Json{{"text", text}}.dump());
+  const std::string common = " --device cpu --precision fp32 --json --run '" + *shared_ / "run' '";
+  const Json score = Json::parse(run_crest("score" + common + folder_ / "own.jsonl'", folder_).out)["pairs"][0];
+  const CommandResult r = eval("--text '" + folder_ / "own.txt' --json");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const Json j = Json::parse(r.out);
+  EXPECT_EQ(j["bytes"], text.size());
+  EXPECT_EQ(j["tokens"], score["tokens"]);
+  EXPECT_NEAR(j["loss"], -score["logprob"].get<double>() / score["tokens"].get<double>(), 1e-9);
+  EXPECT_NEAR(j["perplexity"], std::exp(j["loss"].get<double>()), 1e-6 * j["perplexity"].get<double>());
+  EXPECT_NEAR(j["bits_per_byte"], -score["logprob"].get<double>() / std::log(2.0) / double(text.size()), 1e-9);
+  EXPECT_TRUE(contains(eval("--text '" + folder_ / "own.txt'").out, "bits/byte"));
+  write_text(folder_ / "empty.txt", "");
+  EXPECT_TRUE(contains(eval("--text '" + folder_ / "empty.txt'").err, "the file is empty"));
+}
+
 TEST_F(EvalCommand, WrongUsage) {
+  for (auto [arguments, part] : std::vector<std::pair<std::string, std::string>>{
+           {"--tasks a.jsonl --seq 8", "--tasks and --seq exclude each other"},
+           {"--text a.txt " + data(), "--text and --data exclude each other"},
+           {"--text a.txt --tasks a.jsonl", "--tasks and --text exclude each other"},
+           {"--limit 3", "--tasks"},
+           {"--tasks a.jsonl --limit -1", "--limit"}}) {
+    CommandResult r = eval(arguments);
+    EXPECT_EQ(r.code, 2) << arguments << r.err;
+    EXPECT_TRUE(contains(r.err, part)) << arguments << ": " << r.err;
+  }
+  EXPECT_EQ(eval("--tasks '" + folder_ / "nothing.jsonl'").code, 1);
   for (auto [arguments, part] : std::vector<std::pair<std::string, std::string>>{{data() + "--split test", "--split"},
                                                                                  {data() + "--seq 34", "context of 33"},
                                                                                  {data() + "--batch 0", "--batch"},

@@ -537,6 +537,9 @@ TEST(CliPlan, PredictsThousandsOfRanks) {
   EXPECT_EQ(time["collectives"]["node_gpus"], 8);
   EXPECT_EQ(time["collectives"]["network_bytes_per_second"], 50e9);
   for (const char* axes : {"data", "tensor"}) EXPECT_GT(time["collectives_by_axes"][axes].get<double>(), 0) << axes;
+  EXPECT_EQ(time["traffic_by_axes"]["tensor"]["between_nodes_bytes"], 0);
+  EXPECT_GT(time["traffic_by_axes"]["data"]["between_nodes_bytes"], 0);
+  for (auto& c : j["memory"]["communicators"]) EXPECT_EQ(c["source"], "estimate");
   EXPECT_GT(time["pipeline"]["bubble"].get<double>(), 0);
   EXPECT_EQ(j["tokens_per_step"], 64 * 16 * 4096);
   // The same with a tenth of the network.

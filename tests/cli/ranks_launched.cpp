@@ -18,7 +18,9 @@ std::pair<RunResult, RunResult> launched(const TrainFolder& f, const Flags& firs
     for (auto& v : rank_variables(rank, port)) o.environment.push_back(v);
     for (auto& v : more) o.environment.push_back(v);
     if (rank == 1) o.environment.insert(o.environment.end(), of_second.begin(), of_second.end());
-    return run_crest(Flags{"train", "--data", "data", "--model", "tiny.toml", "--out", "run", "--threads", "2"} + flags,
+    const bool own_data = std::find(flags.begin(), flags.end(), "--data") != flags.end();
+    return run_crest(Flags{"train", "--model", "tiny.toml", "--out", "run", "--threads", "2"} +
+                         (own_data ? Flags() : Flags{"--data", "data"}) + flags,
                      o);
   };
   std::pair<RunResult, RunResult> results;

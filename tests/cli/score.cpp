@@ -11,14 +11,8 @@ using namespace crest::test;
 
 namespace {
 
-class ScoreCommand : public ::testing::Test {
+class ScoreCommand : public SavedModelTest {
  protected:
-  static void SetUpTestSuite() {
-    shared_ = new TemporaryFolder;
-    make_model_and_text(*shared_);
-    prepare_text(*shared_, "bytes", "data");
-  }
-  static void TearDownTestSuite() { delete shared_; }
   CommandResult crest(const std::string& arguments) {
     return run_crest(arguments + " --device cpu --precision fp32 --run '" + *shared_ / "run'", folder_);
   }
@@ -35,9 +29,6 @@ class ScoreCommand : public ::testing::Test {
     for (std::string line; std::getline(in, line);) out.push_back(nlohmann::json::parse(line));
     return out;
   }
-
-  TemporaryFolder folder_;
-  static inline TemporaryFolder* shared_ = nullptr;
 };
 
 }  // namespace
@@ -131,6 +122,33 @@ TEST_F(ScoreCommand, BordersAndLength) {
   EXPECT_TRUE(r.code == 1 && contains(r.err, "line 1") && contains(r.err, "Shorten the continuation")) << r.err;
 }
 
+// Windows of the model's context: every byte is predicted once, the last window starts in the one
+// before it.
+TEST_F(ScoreCommand, WholeTexts) {
+  const size_t context = 33, size = 2 * context + 5;
+  std::string text;
+  for (size_t i = 0; i < size; ++i) text += char('a' + i * 7 % 26);
+  write_text(folder_ / "text.jsonl",
+             nlohmann::json{{"text", text}}.dump() + "\n" + nlohmann::json{{"text", "ab"}}.dump());
+  CommandResult r = crest("score '" + folder_ / "text.jsonl'");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const auto whole = rows(r.out);
+  ASSERT_EQ(whole.size(), 2u);
+  EXPECT_EQ(whole[0]["tokens"], size);
+  EXPECT_EQ(whole[0]["cut"], 0);
+  const size_t last = size - context - 1, second = 2 * context;
+  r = crest(pairs({{"", text.substr(0, context)},
+                   {text.substr(context - 1, 1), text.substr(context, context)},
+                   {text.substr(last, second - last), text.substr(second)},
+                   {"", "ab"}}));
+  ASSERT_EQ(r.code, 0) << r.err;
+  double sum = 0;
+  const auto parts = rows(r.out);
+  for (size_t i = 0; i < 3; ++i) sum += parts.at(i)["logprob"].get<double>();
+  EXPECT_NEAR(whole[0]["logprob"], sum, 1e-5 * std::abs(sum));
+  EXPECT_EQ(whole[1]["logprob"], parts.at(3)["logprob"]);
+}
+
 TEST_F(ScoreCommand, BadLinesAreNamed) {
   const std::string good = "{\"context\": \"a\", \"continuation\": \"b\"}\n";
   for (auto& [lines, said] : std::vector<std::pair<std::string, std::string>>{
@@ -140,13 +158,16 @@ TEST_F(ScoreCommand, BadLinesAreNamed) {
            {good + "{\"context\": \"a\"}", "there is no key 'continuation'"},
            {"{\"context\": 1, \"continuation\": \"b\"}", "the value of 'context' is not a text"},
            {"{\"context\": \"a\", \"continuation\": \"\"}", "the continuation is empty"},
-           {good + "{", "line 2"}}) {
+           {"{\"text\": \"\"}", "the text is empty"},
+           {good + "{\"context\": a}", "standard input, line 2, column 13"}}) {
     write_text(folder_ / "bad.jsonl", lines);
     CommandResult r = crest("score < '" + folder_ / "bad.jsonl'");
     EXPECT_EQ(r.code, 1) << lines;
     EXPECT_EQ(r.out, "");
     EXPECT_TRUE(contains(r.err, said) && contains(r.err, "standard input")) << r.err;
   }
-  CommandResult r = run_crest("score < /dev/null", folder_);
+  CommandResult r = crest("score < .");
+  EXPECT_TRUE(r.code == 1 && contains(r.err, "standard input: ") && !contains(r.err, "/dev/stdin")) << r.err;
+  r = run_crest("score < /dev/null", folder_);
   EXPECT_TRUE(r.code == 2 && contains(r.err, "no model given")) << r.err;
 }

@@ -52,6 +52,35 @@ TEST(KeepBest, IsTheLowestValidationLossAndOutsideTheRotation) {
   EXPECT_TRUE(r.code == 1 && contains(r.err, "no such run or model") && contains(r.err, "step-000099")) << r.err;
 }
 
+TEST(KeepBest, AfterTheBestIsGoneTheBestOfTheRest) {
+  TrainFolder f;
+  // The lowest loss is that of a step without a checkpoint.
+  ASSERT_EQ(f.train("run", 4,
+                    {"--val-every", "1", "--save-every", "0", "--lr", "0.1", "--warmup", "1", "--schedule", "constant",
+                     "--precision", "fp32"})
+                .code,
+            0);
+  const auto [step, loss] = lowest(f, "run");
+  ASSERT_LT(step, 4) << "choose another rate";
+  const std::string best = f / "run/checkpoints/best";
+  std::filesystem::create_directory(best);
+  RunResult r = f.resume("run", {"--steps", "5", "--keep-best"});
+  EXPECT_TRUE(r.code == 1 && contains(r.err, "checkpoints/best: is a folder, not a link")) << r.err;
+  std::filesystem::remove(best);
+  r = f.resume("run", {"--steps", "6", "--keep-best", "--save-every", "0"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  // The lowest loss among the steps from 4 on: each that is lower is saved.
+  std::pair<int64_t, double> kept{-1, 0};
+  for (auto& row : f.log("run"))
+    if (row.contains("val_loss") && row["step"] >= 4 && (kept.first < 0 || row["val_loss"] < kept.second))
+      kept = {row["step"], row["val_loss"]};
+  EXPECT_GT(kept.second, loss);
+  EXPECT_EQ(std::filesystem::read_symlink(best), fmt::format("step-{:06}", kept.first));
+  EXPECT_TRUE(
+      contains(r.err, fmt::format("checkpoints/best: step {}, validation loss {:.4f}", kept.first, kept.second)))
+      << r.err;
+}
+
 TEST(Patience, EndsTheRunAndContinuesExactly) {
   TrainFolder f;
   // Only the first validation, of the new weights, is an improvement.
@@ -119,4 +148,9 @@ TEST(Epochs, SetTheStepsAndAreReported) {
   r = f.resume("run", {"--json", "--steps", std::to_string(int64_t(std::ceil(2 * one)) + 1)});
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.json()["steps"], 1);
+  // 0 passes are none: the steps of the file count.
+  f.write("steps.toml", "steps = 3\n");
+  r = train({"--config", "steps.toml", "--epochs", "0", "--overwrite"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.json()["step"], 3);
 }

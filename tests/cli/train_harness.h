@@ -1,6 +1,8 @@
 // Tiny training runs of the real binary: data, a model of milliseconds, and comparisons of two
 // runs.
 #pragma once
+#include <algorithm>
+
 #include "cli/run.h"
 #include "contains.h"
 #include "core/random.h"
@@ -39,11 +41,12 @@ class TrainFolder : public TempFolder {
     o.environment = {{"CREST_CACHE", *this / "cache"}, {"OMP_WAIT_POLICY", "passive"}};
     return o;
   }
-  // crest train with the tiny model and data, one thread unless `more` says otherwise.
+  // crest train with the tiny model and data (of `more`, if it has --data), one thread unless
+  // `more` says otherwise.
   RunResult train(const std::string& out, int steps, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> a = {"train", "--data", "data", "--model", "tiny.toml",           "--batch",
-                                  "2",     "--out",  out,    "--steps", std::to_string(steps), "--threads",
-                                  "1"};
+    std::vector<std::string> a = {"train", "--model", "tiny.toml",           "--batch",   "2", "--out",
+                                  out,     "--steps", std::to_string(steps), "--threads", "1"};
+    if (std::find(more.begin(), more.end(), "--data") == more.end()) a.insert(a.end(), {"--data", "data"});
     a.insert(a.end(), more.begin(), more.end());
     return run_crest(a, options());
   }

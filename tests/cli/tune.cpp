@@ -217,6 +217,7 @@ TEST(CliCalibrate, PlanPredictsTheStep) {
                                          "hfu",
                                          "peak_flops_per_second",
                                          "collectives_by_axes",
+                                         "traffic_by_axes",
                                          "hidden_collectives_ms",
                                          "collectives_ms",
                                          "collectives",

@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "plan/automatic.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -284,6 +285,26 @@ TEST(Compare, WhatFollowsFromAnotherSettingIsNoChange) {
   EXPECT_EQ(keys(a, b), (std::vector<std::string>{"precision", "fusion"}));
   b.recipe.recompute = "full";
   EXPECT_EQ(keys(a, b), (std::vector<std::string>{"precision", "recompute", "fusion"}));
+}
+
+// Records from before the default of --tensor-overlap lack the key.
+TEST(Compare, ADefaultThatIsNewerThanARecordIsNoChange) {
+  const Json gpu = {{"kind", "cuda"}};
+  Json older = {{"ranks", 2}, {"mesh", "tensor=2"}}, newer = older;
+  auto passed_over = [&](const Json& recipe) {
+    const std::vector<std::string> keys = automatic_settings(recipe, gpu);
+    return std::find(keys.begin(), keys.end(), "tensor_overlap") != keys.end();
+  };
+  newer["tensor_overlap"] = "rows";
+  EXPECT_TRUE(passed_over(older) && passed_over(newer));
+  newer["tensor_overlap"] = "off";
+  EXPECT_FALSE(passed_over(newer)) << "chosen by the user";
+  newer["mesh"] = "tensor=4", newer["ranks"] = 4;
+  EXPECT_TRUE(passed_over(newer));
+  newer["tensor_overlap"] = "rows";
+  EXPECT_FALSE(passed_over(newer));
+  newer["mesh"] = "no mesh";
+  EXPECT_FALSE(passed_over(newer));
 }
 
 TEST(Compare, SwappedSidesHaveTheOtherSign) {

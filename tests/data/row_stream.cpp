@@ -65,6 +65,8 @@ TEST(RowStream, RowsLargerThanThePipeAndTheBuffer) {
 TEST(RowStream, ErrorsNameFrameAndRow) {
   EXPECT_ERROR(first_of(""), "nothing was written");
   EXPECT_ERROR(first_of(frame("VAL1", 4, one_row)), "no rows to train on");
+  for (const char* kind : {"VAL1", "TOK1"}) EXPECT_ERROR(first_of(frame(kind, 4, {})), "no rows to train on");
+  EXPECT_ERROR(first_of(frame("TOK1", 4, {}) + frame("VAL1", 4, one_row)), "frame 2: validation rows come after");
   EXPECT_ERROR(first_of("Once upon a time"), "but this one with 'Once'");
   EXPECT_ERROR(first_of("TO"), "with 'TO'");
   EXPECT_ERROR(first_of("TOK1\x01"), "frame 1: the stream ends inside a frame");

@@ -216,7 +216,7 @@ TEST(Sources, WhatIsNotTextIsRefusedWithItsKindAndWhatToDo) {
       {"b.txt", wide, {"UTF-16LE text", "iconv -f UTF-16LE -t UTF-8"}},
       {"c.txt", wide_big, {"UTF-16BE text", "iconv -f UTF-16BE -t UTF-8"}},
       {"d.txt.gz", gzipped("\xfe\xff" + wide_big), {"UTF-16 text", "zcat ", "| iconv -f UTF-16 -t UTF-8 > utf8.txt"}},
-      {"e.parquet", "PAR1\x15\x04\x15", {"a Parquet file, not a text file", "read_parquet(", ".to_json("}},
+      {"e.parquet", "PAR1\x15\x04\x15", {"a Parquet file, not a text file", "reads a whole file by its name"}},
       {"f.tar", tar, {"a tar archive", "tar -xf"}},
       {"g.tar.gz", gzipped(tar), {"a tar archive", "g.tar.gz -C texts"}},
       {"h.zip", "PK\x03\x04rest", {"a zip archive", "unzip"}},
@@ -258,7 +258,7 @@ TEST(Sources, WhatIsNotTextIsRefusedWithItsKindAndWhatToDo) {
   // A folder with only such files is an error with the reason.
   write_file(dir / "tables/part-0.parquet", "PAR1\x15\x04\x15");
   EXPECT_ERROR(prepared_sources(dir, {dir / "tables"}),
-               "part-0.parquet looks like a Parquet file, not a text file. Convert it");
+               "part-0.parquet looks like a Parquet file, not a text file. crest data prepare FILE.parquet");
   // In a folder with other files, Crest skips them and names them.
   for (auto& c : cases) write_file(dir / "in" / c.name, c.content);
   write_file(dir / "in/a.txt", text);

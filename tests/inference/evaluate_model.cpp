@@ -15,14 +15,8 @@ using namespace crest::test;
 
 namespace {
 
-class EvaluateModel : public ::testing::Test {
+class EvaluateModel : public SavedModelTest {
  protected:
-  static void SetUpTestSuite() {
-    shared_ = new TemporaryFolder;
-    make_model_and_text(*shared_);
-    prepare_text(*shared_, "bytes", "data");
-  }
-  static void TearDownTestSuite() { delete shared_; }
   static EvaluateOptions options() {
     EvaluateOptions o;
     o.data = *shared_ / "data", o.precision = "fp32";
@@ -33,9 +27,6 @@ class EvaluateModel : public ::testing::Test {
     o.run = run;
     return evaluate_model(o, open_model(run), [](const std::string&) {});
   }
-
-  TemporaryFolder folder_;
-  static inline TemporaryFolder* shared_ = nullptr;
 };
 
 }  // namespace

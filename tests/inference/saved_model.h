@@ -15,9 +15,9 @@ inline Recipe byte_recipe(const std::string& shape = "gpt2") {
 }
 
 // Saves a checkpoint of a byte-level model with lively weights below RUN/checkpoints; returns its
-// folder.
+// folder. jinja: of its chat template.
 inline std::string make_checkpoint(const std::string& run, int64_t step, const Recipe& recipe, bool tokenizer = true,
-                                   bool zero_weights = false) {
+                                   bool zero_weights = false, const std::string& jinja = "") {
   SessionUse use;
   use.sampling = true;
   Runner r(recipe, use);
@@ -26,7 +26,7 @@ inline std::string make_checkpoint(const std::string& run, int64_t step, const R
   Tokenizer bytes = Tokenizer::bytes();
   CheckpointContents c;
   c.step = step, c.weights = tensors.weights;
-  c.files = model_files(recipe.model, tokenizer ? &bytes : nullptr);
+  c.files = model_files(recipe.model, {tokenizer ? &bytes : nullptr, jinja});
   std::filesystem::create_directories(run);
   return save_checkpoint(c, run + "/checkpoints", 0).path;
 }
@@ -48,5 +48,20 @@ inline std::string prepare_text(const TemporaryFolder& folder, const std::string
   prepare(p);
   return folder / name;
 }
+
+// A test with a folder of its own, and for all tests of the class the folder *shared_: the model
+// in its run/, and its text as bytes in its data/.
+class SavedModelTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shared_ = new TemporaryFolder;
+    make_model_and_text(*shared_);
+    prepare_text(*shared_, "bytes", "data");
+  }
+  static void TearDownTestSuite() { delete shared_; }
+
+  TemporaryFolder folder_;
+  static inline TemporaryFolder* shared_ = nullptr;
+};
 
 }  // namespace crest::test

@@ -72,6 +72,23 @@ TEST(Experiment, GridsAreProductsInTheOrderOfTheFile) {
   EXPECT_THROW(measurements_of(e, "tny", "cpu"), Error);
 }
 
+TEST(Experiment, AVariantMayExistOnlyAtAScaleOrOnADevice) {
+  auto names = [](const std::string& only, const char* scale, const char* device) {
+    Experiment e = parse_experiment(std::string(head) + "[recipe]\nmodel = \"nano\"\n[[variant]]\nname = \"a\"\n" +
+                                        "[[variant]]\nname = \"b\"\nonly = \"" + only + "\"\n",
+                                    "x.toml");
+    return measurements_of(e, scale, device).size();
+  };
+  EXPECT_EQ(names("tiny.cpu", "tiny", "cpu"), 2u);
+  EXPECT_EQ(names("tiny.cpu", "tiny", "cuda"), 1u);
+  EXPECT_EQ(names("tiny.cpu", "full", "cpu"), 1u);
+  EXPECT_EQ(names("cuda", "full", "cuda"), 2u);
+  EXPECT_EQ(names("full", "full", "cpu"), 2u);
+  std::string error = error_of(std::string(head) + "[[variant]]\nname = \"b\"\nonly = \"gpu\"\n");
+  EXPECT_NE(error.find("'gpu' is not a scale or device"), std::string::npos) << error;
+  EXPECT_NE(error.find("line 7"), std::string::npos) << error;
+}
+
 TEST(Experiment, MistakesNameLineAndColumn) {
   struct Case {
     std::string text;

@@ -165,6 +165,105 @@ TEST(Expression, TheNoiseLeavesComparisonsOpen) {
   EXPECT_EQ(truth("2 == 2 and 2 != 3 and \"a\" == \"a\""), "yes");
 }
 
+// The rows fp32 are 100 [98 .. 102] at a batch of 4 and 200 [196 .. 204] at 8.
+TEST(Expression, NoiseReachesLinesAndRoundedNumbers) {
+  Value slope = value_of("slope(ms, batch, precision=fp32)"), start = value_of("intercept(ms, batch, precision=fp32)");
+  EXPECT_EQ(slope.x, 25);
+  EXPECT_EQ(slope.low, (196.0 - 102) / 4);
+  EXPECT_EQ(slope.high, (204.0 - 98) / 4);
+  EXPECT_EQ(start.x, 0);
+  EXPECT_EQ(start.low, 2 * 98 - 204.0);
+  EXPECT_EQ(start.high, 2 * 102 - 196.0);
+  EXPECT_EQ(truth("slope(ms, batch, precision=fp32) > 23"), "yes");
+  EXPECT_NE(truth("intercept(ms, batch, precision=fp32) > -1").find("within noise"), std::string::npos);
+  EXPECT_EQ(truth("linearity(ms, batch, precision=fp32) >= 0.99"), "yes");
+  EXPECT_NE(truth("linearity(ms, batch, precision=fp32) >= 0.999").find("within noise"), std::string::npos);
+  EXPECT_EQ(truth("linearity(bytes, batch, precision=fp32) == 1"), "yes") << "exact";
+  Value rounded = value_of("rounded(value(ms, precision=fp32, batch=4) / 10, 0)");
+  EXPECT_EQ(rounded.low, 10);
+  EXPECT_EQ(rounded.high, 10);
+  EXPECT_NE(truth("rounded(value(ms, precision=fp32, batch=4), 0) == 100").find("within noise"), std::string::npos);
+  Value rest = value_of("remainder(value(ms, precision=fp32, batch=4), 30)");
+  EXPECT_EQ(rest.low, 8);
+  EXPECT_EQ(rest.high, 12);
+  rest = value_of("remainder(value(ms, precision=fp32, batch=4), 50)");
+  EXPECT_EQ(rest.low, 0) << "98 leaves 48, 102 leaves 2";
+  EXPECT_EQ(rest.high, 50);
+}
+
+// R^2 is within its interval for every y within theirs.
+TEST(Expression, TheIntervalOfLinearityCoversEveryLine) {
+  const double x[] = {1, 2, 4, 8}, y[] = {11, 19, 42, 79}, half[] = {1, 2, 3, 4};
+  auto linearity = [&](auto value) {
+    Table table;
+    for (int i = 0; i < 4; ++i)
+      table.rows.push_back({{{"batch", std::to_string(int(x[i]))}}, {{"ms", value(i)}}, "", ""});
+    Scope scope;
+    scope.table = &table;
+    const std::string text = "linearity(ms, batch)";
+    return evaluate(parse_expression(text), text, scope);
+  };
+  Value all = linearity([&](int i) { return Value::range(y[i], y[i] - half[i], y[i] + half[i]); });
+  double least = 1;
+  for (int corner = 0; corner < 16; ++corner) {
+    Value one = linearity([&](int i) { return Value::number(y[i] + ((corner >> i & 1) ? half[i] : -half[i])); });
+    least = std::min(least, one.x);
+    EXPECT_GE(one.x, all.low);
+    EXPECT_LE(one.x, all.high);
+  }
+  EXPECT_LT(all.low, least);
+  EXPECT_GT(all.low, 0.9) << "and is of use";
+}
+
+// Two rows that noise does not tell apart are both where the largest value is.
+TEST(Expression, NoiseLeavesTheKeyOfTheLargestOpen) {
+  Table table;
+  auto row = [&](const char* tile, const char* kernel, Value ms) {
+    table.rows.push_back({{{"tile", tile}, {"kernel", kernel}}, {{"ms", ms}}, "", ""});
+  };
+  row("16", "a", Value::range(20, 19, 21));
+  row("64", "b", Value::range(8.04, 8, 8.1));
+  row("128", "c", Value::range(7.99, 7.9, 8.05));
+  Scope scope;
+  scope.table = &table;
+  auto of = [&](const std::string& text) { return evaluate(parse_expression(text), text, scope); };
+  Value best = of("where_min(ms, tile)");
+  EXPECT_EQ(best.x, 128);
+  EXPECT_EQ(best.low, 64);
+  EXPECT_EQ(describe(of("where_min(ms, tile) >= 64")), "yes");
+  EXPECT_EQ(describe(of("where_min(ms, tile) == 16")), "no");
+  EXPECT_NE(describe(of("where_min(ms, tile) == 128")).find("within noise"), std::string::npos);
+  EXPECT_EQ(of("where_min(ms, kernel)").unknown, "noise does not tell kernel c from b");
+  EXPECT_EQ(of("where_max(ms, kernel)").text, "a");
+}
+
+TEST(Expression, FiguresHaveUnitsAndFewDigits) {
+  Table table;
+  table.rows.push_back({{{"batch", "4"}},
+                        {{"planned_bytes", Value::number(1.45063e10)},
+                         {"ms", Value::range(340.123, 338.9, 341.2)},
+                         {"executed_flops", Value::number(2.18e15)},
+                         {"weights_per_parameter", Value::number(2.0034)},
+                         {"parameters", Value::number(124439808)}},
+                        "",
+                        ""});
+  Scope scope;
+  scope.table = &table;
+  auto text = [&](const std::string& t) { return describe(evaluate(parse_expression(t), t, scope)); };
+  EXPECT_EQ(text("value(planned_bytes)"), "14.51 GB");
+  EXPECT_EQ(text("value(planned_bytes) / 1GB"), "14.5063") << "GB over GB";
+  EXPECT_EQ(text("value(planned_bytes) / 2"), "7.253 GB");
+  EXPECT_EQ(text("max(ms)"), "340.1 ms [338.9 .. 341.2]");
+  EXPECT_EQ(text("max(ms) / 1s < 1"), "yes");
+  EXPECT_EQ(text("value(executed_flops)"), "2.18 PFLOP");
+  EXPECT_EQ(text("value(weights_per_parameter)"), "2.003 B");
+  EXPECT_EQ(text("value(parameters)"), "124.4 million");
+  EXPECT_EQ(text("50304 + 0.5"), "50304.5");
+  EXPECT_EQ(text("1610612736 * 1"), "1.611 billion");
+  EXPECT_EQ(text("value(ms) < 340"),
+            "inconclusive: the difference is within noise: 340.1 ms [338.9 .. 341.2] against 340 ms");
+}
+
 TEST(Expression, TruthsThatCannotBeToldAreDecidedByTheOthers) {
   const std::string open = "value(ms, precision=tf32, batch=4) > 1";
   EXPECT_EQ(truth(open + " and 1 > 2"), "no");

@@ -141,6 +141,29 @@ TEST(Judge, TheFloorWidensRatiosByAllOfItself) {
   EXPECT_EQ(judged(e, 0.2).claims[0].verdict, Verdict::cannot_tell);
 }
 
+// "Does not get faster": upheld within a stated margin, refuted beyond it, open between.
+TEST(Judge, AClaimOfNoEffectNamesItsMargin) {
+  auto verdict = [](double on, double floor) {
+    Experiment e = parse_experiment(
+        "name = \"x\"\ntitle = \"t\"\nkind = \"bench\"\nshow = [\"ms\"]\n[recipe]\nfusion = [\"on\", \"off\"]\n"
+        "[[claim]]\ntext = \"1\"\nsubject = \"s\"\nsource = \"d\"\n"
+        "check = \"close(ratio(ms, fusion=off, fusion=on), 1, 2%)\"\n",
+        "x.toml");
+    Result r;
+    r.experiment = &e, r.scale = "tiny", r.device = "a CPU";
+    for (auto& [fusion, ms] : {std::pair{"on", on}, {"off", 10.0}})
+      r.table.rows.push_back({{{"fusion", fusion}, {"status", "done"}}, {{"ms", Value::number(ms)}}, "", "uid"});
+    widen_times(r.table, floor);
+    judge(r, Device());
+    return r.claims.at(0).verdict;
+  };
+  EXPECT_EQ(verdict(10.05, 0.01), Verdict::upheld) << "parity";
+  EXPECT_EQ(verdict(10.15, 0.01), Verdict::cannot_tell);
+  EXPECT_EQ(verdict(9, 0.01), Verdict::refuted);
+  EXPECT_EQ(verdict(11, 0.01), Verdict::refuted) << "in both directions";
+  EXPECT_EQ(verdict(10.05, 0.05), Verdict::cannot_tell) << "too much noise for this margin";
+}
+
 TEST(Judge, RowsComeBackFromJson) {
   Row row;
   row.keys = {{"fusion", "on"}, {"status", "out_of_memory"}};

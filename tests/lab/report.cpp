@@ -134,6 +134,25 @@ TEST(LabReport, RefutedClaimsComeFirst) {
       << "nothing to choose";
 }
 
+// On a CPU most claims are about GPUs: they are one closed line of the entry, and an experiment of
+// nothing else is left out of the overview.
+TEST(LabReport, ClaimsAboutOtherDevicesAreFoldedAway) {
+  RunRecord r = record("2026-01-01", "upheld"), none = record("2026-01-01", "not_comparable", "two");
+  Json other = r.documents["lab"]["claims"][0];
+  other["verdict"] = "not_comparable", other["text"] = "It is faster on a GPU", other["source"] = "001";
+  r.documents["lab"]["claims"].push_back(other);
+  std::string html = to_html(make_lab_report({r, none}).page);
+  size_t fold = html.find("not comparable:</strong> 1 claim."), claim = html.find("It is faster on a GPU");
+  ASSERT_NE(fold, html.npos);
+  EXPECT_LT(fold, claim);
+  EXPECT_TRUE(contains(html, "1 experiment with no claim about this kind of device or scale"));
+  size_t overview = html.find(">Overview</h2>"), table = html.find("</table>", overview);
+  EXPECT_FALSE(contains(html.substr(overview, table - overview), "experiment-two"));
+  for (const char* part : {">By document</h2>", "Diagnosing memory usage with tf32 (a conversation with Cursor)"})
+    EXPECT_TRUE(contains(html, part)) << part;
+  EXPECT_LT(html.find(">By document</h2>"), overview);
+}
+
 // One entry, led by the larger scale; the other is part of it.
 TEST(LabReport, ScalesOfAnExperimentAreOneEntry) {
   RunRecord tiny = record("2026-01-02", "upheld"), full = record("2026-01-01", "refuted");

@@ -49,6 +49,17 @@ TEST(Rounds, TimesAreMeansThatReachToBothRounds) {
   EXPECT_EQ(row.again, "second");
 }
 
+// The first measurement of a process also holds what others left: the order is reversed in round 2.
+TEST(Rounds, TransientMemoryIsThatOfTheSmallerRound) {
+  Row first = round_of(1, 1, 1, "1"), second = round_of(1, 1, 1, "2");
+  first.columns["tuning_transient_bytes"] = Value::number(828),
+  second.columns["tuning_transient_bytes"] = Value::number(0);
+  Row row = combine_rounds(first, second);
+  EXPECT_EQ(row.columns.at("tuning_transient_bytes").x, 0);
+  EXPECT_EQ(column_of(row, "rounds").x, 2);
+  EXPECT_EQ(column_of(first, "rounds").x, 1);
+}
+
 TEST(Rounds, EqualRoundsHalveTheVariance) {
   Row row = combine_rounds(round_of(1, 0.98, 1.02, "a"), round_of(1, 0.98, 1.02, "b"));
   EXPECT_NEAR(row.columns.at("ms").low, 1 - 0.02 / std::sqrt(2.0), 1e-3);

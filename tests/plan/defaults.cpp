@@ -103,7 +103,9 @@ TEST_F(DefaultsOfRecipes, EightBitWeightsAreKeptIfTheyFit) {
   EXPECT_EQ(notes, "");
   EXPECT_EQ(chosen(r, kept - 1), "again");
   EXPECT_TRUE(contains(notes, "8-bit weights are made again") && contains(notes, "--fp8-weights")) << notes;
+  notes.clear();
   EXPECT_EQ(chosen(r, 1), "again") << "nothing fits: the smaller one";
+  EXPECT_FALSE(contains(notes, "8-bit weights")) << "they are not why: " << notes;
   EXPECT_EQ(chosen(with(r, "keep", "auto"), 1), "keep") << "it was given";
   Recipe one = r, bf16 = r;
   one.grad_accumulation = 1, bf16.precision = "bf16";
@@ -118,7 +120,7 @@ TEST_F(DefaultsOfRecipes, EightBitWeightsAreKeptIfTheyFit) {
     r.recompute = "budget=" + std::to_string(least + int64_t(share * double(most - least)));
     auto ms = [&](const char* weights) {
       try {
-        return times.ms(session(with_defaults(with(r, weights, r.recompute), device, within(most))));
+        return times.ms(session(with_defaults(with(r, weights, r.recompute), device, within(most))), {});
       } catch (const Error& e) {
         EXPECT_EQ(e.code(), Exit::does_not_fit);
         return std::numeric_limits<double>::infinity();

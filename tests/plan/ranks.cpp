@@ -59,6 +59,27 @@ TEST(RanksOnGpus, TheLibraryIsARowOfThePlan) {
   EXPECT_THROW(check_fits(ranks, ranks.planned_bytes() - library(ranks)), Error) << "it needs memory";
 }
 
+// Stages of equal work differ by their slots, so one plan tells the bytes of all.
+TEST(Stages, OfEqualWorkNeedOnePlan) {
+  for (const char* schedule : {"1f1b", "zero-bubble"}) {
+    Recipe r = tiny_recipe(false);
+    r.model.layers = 12, r.ranks = 4, r.grad_accumulation = 8;
+    r.mesh = {{Axis::pipeline, 4}};
+    r.pass_settings["schedule-pipeline"] = schedule, r.pass_settings["stages"] = "3,3,3,3";
+    const CompiledSession first = rank_session(r, emulated_gpu(1));
+    const std::vector<CompiledSession> stages = distinct_stages(first, {.verify = false});
+    ASSERT_EQ(stages.size(), 3U) << "the ends and the middle";
+    for (int stage = 0; stage < 4; ++stage) {
+      const CompiledSession& like = stages[stage == 0 ? 0 : stage == 3 ? 2 : 1];
+      EXPECT_EQ(planned_bytes(like, stage), for_stage(first, stage, {.verify = false}).planned_bytes()) << schedule;
+    }
+    const PlanReport report = plan_report(first.recipe, emulated_gpu(1), {.train = true, .update = true}, 1 << 30);
+    ASSERT_EQ(report.stages.size(), 4U);
+    for (int stage = 0; stage < 4; ++stage)
+      EXPECT_EQ(report.stages[size_t(stage)].planned_bytes, for_stage(first, stage, {.verify = false}).planned_bytes());
+  }
+}
+
 // A process has a GPU of its own, and shares a host.
 TEST(RanksOnGpus, HaveTheMemoryOfOneEach) {
   Recipe r = tiny_recipe(false);
@@ -115,6 +136,25 @@ TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
   other = r, other.optimizer = "muon";
   EXPECT_EQ(shard(other, emulated_gpu(1)), "none");
   EXPECT_NO_THROW(rank_session(other, emulated_gpu(1)));
+}
+
+TEST(RanksOnGpus, TwoTensorRanksOverlapRowsByDefault) {
+  auto overlap = [](const Mesh& mesh, const Device& device, const char* given = nullptr) {
+    Recipe r = tiny_recipe(false);
+    r.ranks = mesh.ranks(), r.mesh = mesh;
+    if (given) r.pass_settings["tensor-overlap"] = given;
+    Recipe resolved = resolve(r, device);
+    auto it = resolved.pass_settings.find("tensor-overlap");
+    return it == resolved.pass_settings.end() ? "off" : it->second;
+  };
+  const Mesh two{{Axis::tensor, 2}};
+  EXPECT_EQ(overlap(two, emulated_gpu(1)), "rows");
+  EXPECT_EQ(overlap({{Axis::data, 2}, {Axis::tensor, 2}}, emulated_gpu(1)), "rows");
+  EXPECT_EQ(overlap(two, emulated_gpu(1), "off"), "off");
+  EXPECT_EQ(overlap(two, this_cpu(1)), "off");
+  EXPECT_EQ(overlap({{Axis::pipeline, 2}, {Axis::tensor, 2}}, emulated_gpu(1)), "off");
+  EXPECT_EQ(overlap({{Axis::context, 2}}, emulated_gpu(1)), "off");
+  EXPECT_EQ(overlap(two, emulated_gpu(1), "rows"), "rows");
 }
 
 // A plan that does not fit suggests flags that do, with every way of summing gradients.

@@ -8,6 +8,7 @@
 
 #include "bench/phase_runner.h"
 #include "core/error.h"
+#include "model/parameters.h"
 #include "plan/recipe_settings.h"
 #include "predict/exposed_time.h"
 #include "predict/links.h"
@@ -263,6 +264,13 @@ TEST(RankTimes, OfManyNodesAreBoundByTheNetwork) {
   EXPECT_GT(fast.collectives_ms, floor_time(rank_session("8", "none"), sheet).collectives_ms);
   ASSERT_EQ(fast.collectives_by_axes.count("data"), 1U);
   EXPECT_NEAR(fast.collectives_by_axes.at("data"), fast.collectives_ms, 1e-9);
+  // One of eight sends leaves the node; a sum sends its bytes almost twice.
+  const LinkTraffic& sent = fast.traffic.at("data");
+  EXPECT_NEAR(sent.in_node, 7 * sent.between_nodes, 1e-6 * sent.in_node);
+  const double gradients = 2.0 * 1023 / 1024 * 4 * double(parameter_count(s.recipe.model));
+  EXPECT_NEAR((sent.in_node + sent.between_nodes) / gradients, 1, 0.1);
+  EXPECT_NE(text_of(fast).find("a rank sends"), std::string::npos) << text_of(fast);
+  EXPECT_EQ(floor_time(rank_session("8", "none"), sheet).traffic.at("data").between_nodes, 0);
   EXPECT_TRUE(set_links(sheet, "nvlink,100Gb").between);
   EXPECT_GT(floor_time(s, sheet).collectives_ms, fast.collectives_ms);
   EXPECT_NE(text_of(fast).find("1024 ranks of 128 nodes of 8 GPUs"), std::string::npos) << text_of(fast);

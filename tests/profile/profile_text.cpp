@@ -67,6 +67,19 @@ TEST(ProfileText, SaysWhatMatters) {
   EXPECT_EQ(text.find("nan"), std::string::npos) << text;
 }
 
+// Tensor ranks share the tokens of a data rank.
+TEST(ProfileText, CountsDataRanks) {
+  Profile p = gpu_profile();
+  p.recipe["ranks"] = 4;
+  expect_has(all_text(p), {" x 4 ranks; times"});
+  p.recipe["mesh"] = "data=2,tensor=2";
+  expect_has(all_text(p), {" x 2 data ranks; 4 ranks (data=2,tensor=2), times"});
+  p.recipe["mesh"] = "tensor=4";
+  const std::string text = all_text(p);
+  expect_has(text, {"; 4 ranks (tensor=4), times"});
+  EXPECT_EQ(text.find("x 4"), std::string::npos) << text;
+}
+
 TEST(ProfileText, NoLineIsWiderThanTheView) {
   Profile p = gpu_profile();
   p.instrs[0].scopes = {"h.0.attn.qkv+h.0.attn.proj+h.0.mlp.fc+h.0.mlp.act+h.0.mlp.proj+h.0.ln_1+h.0.ln_2"};

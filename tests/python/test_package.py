@@ -358,3 +358,64 @@ def test_the_guide_runs_as_printed(tmp_path, name):
     script, output = re.search(rf"`{name}.py`:\n\n```python\n(.*?)```.*?It prints\n\n```\n(.*?)```", page, re.S).groups()
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, output), done.stderr
+
+
+SCORED = [{"context": "The number 7", "continuation": " is followed"}, {"text": "The number 8\nis \u00e9"}]
+
+
+def test_scores_are_those_of_the_program(trained, folder):
+    from crest import _score
+
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in SCORED))
+    expected = printed("score", "pairs.jsonl", "--run", "runs/first", "--device", "cpu", cwd=folder)["pairs"]
+    assert list(_score.score(trained, SCORED, device="cpu")) == expected
+    # One result at a time, and the process ends with its reader.
+    some = _score.score(trained, SCORED * 1000, device="cpu")
+    assert next(some) == expected[0]
+    some.close()
+    with pytest.raises(crest.CrestError, match="line 2") as failed:
+        list(_score.score(trained, [SCORED[0], {"context": "a", "continuation": ""}], device="cpu"))
+    assert failed.value.code == 1
+
+
+def test_sampled_text_ends_at_a_stop(trained):
+    from crest import _score
+
+    settings = {"temperature": 1.0, "seed": 1, "device": "cpu"}
+    text = _score.sample(trained, "The number", max_tokens=64, **settings)
+    document = crest.command("sample", run="runs/first", prompt="The number", max_tokens=64, **settings)
+    assert text == document["samples"][0]["text"]
+    stop = next(c for i, c in enumerate(text) if i and c.isascii() and c.isprintable() and c not in text[:i])
+    assert _score.sample(trained, "The number", max_tokens=64, stops=[stop], **settings) == text[: text.index(stop)]
+
+
+def test_settings_of_generation():
+    from crest._score import device_flag, sampler, stop_texts
+
+    assert sampler({}) == sampler({"do_sample": False, "temperature": 0.7}) == sampler({"temperature": 0.0}) == {"temperature": 0}
+    assert sampler({"do_sample": True, "top_k": 5, "top_p": None}) == {"temperature": 1.0, "top_k": 5}
+    assert sampler({"temperature": 0.5, "top_p": 0.9}) == {"temperature": 0.5, "top_p": 0.9}
+    assert stop_texts(None) == [] and stop_texts("a") == ["a"] and stop_texts(["a", "", "b"]) == ["a", "b"]
+    assert device_flag("cpu:0") == "cpu" and device_flag("cuda:1") == "cuda:1" and device_flag(None) is None
+
+
+def test_model_of_lm_evaluation_harness(trained):
+    harness = pytest.importorskip("lm_eval.api.instance", reason="lm-eval is not installed")
+    import crest.lm_eval
+    from lm_eval.api.registry import get_model
+
+    def requests(kind, *arguments):
+        return [harness.Instance(kind, {}, a, 0) for a in arguments]
+
+    model = get_model("crest").create_from_arg_string("run=runs/first", {"device": "cpu", "batch_size": 1})
+    assert isinstance(model, crest.lm_eval.CrestLM)
+    expected = crest.command("score", "pairs.jsonl", run="runs/first", device="cpu")["pairs"]
+    pair = (SCORED[0]["context"], SCORED[0]["continuation"])
+    assert model.loglikelihood(requests("loglikelihood", pair, pair)) == [(expected[0]["logprob"], expected[0]["greedy"])] * 2
+    texts = requests("loglikelihood_rolling", (SCORED[1]["text"],), ("",))
+    assert model.loglikelihood_rolling(texts) == [expected[1]["logprob"], 0.0]
+    written = model.generate_until(requests("generate_until", ("The number", {"max_gen_toks": 4, "do_sample": False})))
+    assert len(written) == 1 and written[0]
+    assert model.loglikelihood([]) == []
+    with pytest.raises(crest.CrestError, match="run=RUN"):
+        crest.lm_eval.CrestLM()

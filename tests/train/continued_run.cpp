@@ -113,7 +113,7 @@ TEST_F(ContinuedRun, IsNotReplacedByOneThatReadsIt) {
            {"run", "data"}, {"link/checkpoints/step-000004", "data"}, {"", "run/data"}, {"", "data"}}) {
     SCOPED_TRACE(init + " " + data);
     TrainOptions o = options();
-    o.overwrite = true, o.data = folder / data;
+    o.overwrite = true, o.data = {folder / data};
     if (!init.empty()) o.init = folder / init;
     std::string error = error_of([&] { run_training(o); });
     EXPECT_TRUE(contains(error, "this would remove") && contains(error, init.empty() ? "--data" : "--")) << error;

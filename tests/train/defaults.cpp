@@ -95,7 +95,7 @@ TEST_F(Defaults, StepsOfFewTokensTrainWithoutSpikes) {
   TrainOptions o = options();
   o.recipe.model = load_model_config("nano"), o.recipe.model.vocab = 257;
   o.recipe.seq = 64, o.recipe.precision = "fp32";
-  o.data = p.out, o.out = "", o.lr = 0, o.steps = 60, o.seed = 2, o.val_every = 20, o.val_batches = 16;
+  o.data = {p.out}, o.out = "", o.lr = 0, o.steps = 60, o.seed = 2, o.val_every = 20, o.val_batches = 16;
   std::vector<double> losses, means, validation;
   o.on_validation = [&](const ValidationRow& row) { validation.push_back(row.val_loss); };
   o.on_step = [&](const StepRow& row) { losses.push_back(row.loss); };

@@ -82,7 +82,7 @@ struct StreamedRun : ReadAheadRun {
   }
   static Curves run(TrainOptions o, const std::string& frames, bool open = false) {
     StreamOf stream(frames, open);
-    o.data = data_stream, o.data_descriptor = stream.descriptor();
+    o.data = {data_stream}, o.data_descriptor = stream.descriptor();
     return run(o);
   }
   TrainOptions accumulating() const {

@@ -66,6 +66,14 @@ TEST(Sums, AreChosenAnewForOtherRanks) {
   choose_sums_anew(of_run, given);
   EXPECT_EQ(given["bucket"], Lines()) << "a default of the run";
   EXPECT_EQ(given["reduce"], (Lines{"overlap"})) << "given for the run";
+
+  of_run = {{"mesh", {"tensor=2"}}, {"tensor-overlap", {"rows"}}};
+  given = of_run;
+  choose_sums_anew(of_run, given);
+  EXPECT_EQ(given, of_run);
+  given["mesh"] = {"pipeline=2,tensor=2"};
+  choose_sums_anew(of_run, given);
+  EXPECT_EQ(given["tensor-overlap"], Lines()) << "stages refuse rows";
 }
 
 TEST(FlagLayers, HigherOnesOverride) {

@@ -32,7 +32,7 @@ class RunTest : public ::testing::Test {
     o.recipe.batch = 2;
     o.device = crest::test::test_device(1);
     o.memory_limit = int64_t(1) << 30;
-    o.data = folder / "data";
+    o.data = {folder / "data"};
     o.out = folder / "run";
     o.quiet = true;
     o.val_every = 0;

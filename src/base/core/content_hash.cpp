@@ -16,9 +16,16 @@ ContentHash::~ContentHash() = default;
 
 void ContentHash::update(const void* data, size_t bytes) { XXH3_128bits_update(&state_->xxh3, data, bytes); }
 
-std::string ContentHash::hex() const {
+void ContentHash::reset() { XXH3_128bits_reset(&state_->xxh3); }
+
+ContentHash::Digest ContentHash::digest() const {
   XXH128_hash_t hash = XXH3_128bits_digest(&state_->xxh3);
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return {hash.low64, hash.high64};
+}
+
+std::string ContentHash::hex() const {
+  const Digest hash = digest();
+  return fmt::format("{:016x}{:016x}", hash[1], hash[0]);
 }
 
 }  // namespace crest

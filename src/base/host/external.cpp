@@ -1,105 +1,21 @@
 #include "host/external.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "core/timer.h"
-
-extern char** environ;
+#include "host/child.h"
 
 namespace crest {
-
-namespace {
-
-using json = nlohmann::json;
-
-struct Pipe {
-  int read = -1, write = -1;
-  Pipe() {
-    int fds[2];
-    if (pipe2(fds, O_CLOEXEC) != 0)
-      fail(fmt::format("cannot make a pipe: {}", std::strerror(errno)), "external command");
-    read = fds[0], write = fds[1];
-  }
-  ~Pipe() { close_read(), close_write(); }
-  void close_read() {
-    if (read >= 0) close(std::exchange(read, -1));
-  }
-  void close_write() {
-    if (write >= 0) close(std::exchange(write, -1));
-  }
-};
-
-// Reads the available bytes; false at the end of the stream. Only the last `keep` bytes are kept.
-bool drain(int fd, std::string& text, size_t keep) {
-  char buffer[65536];
-  ssize_t n = read(fd, buffer, sizeof buffer);
-  if (n < 0) return errno == EINTR || errno == EAGAIN;
-  if (n == 0) return false;
-  text.append(buffer, size_t(n));
-  if (text.size() > 2 * keep) text.erase(0, text.size() - keep);
-  return true;
-}
-
-// "NAME=value" for all variables; the given ones override this process's own.
-std::vector<std::string> environment_with(const std::vector<Variable>& variables) {
-  std::map<std::string, std::string> all;
-  for (char** v = environ; *v; ++v)
-    if (const char* equals = std::strchr(*v, '=')) all[std::string(*v, size_t(equals - *v))] = equals + 1;
-  for (auto& [name, value] : variables) all[name] = value;
-  std::vector<std::string> lines;
-  for (auto& [name, value] : all) lines.push_back(name + "=" + value);
-  return lines;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> list;
-  for (auto& t : texts) list.push_back(t.data());
-  list.push_back(nullptr);
-  return list;
-}
-
-pid_t spawn(const std::string& file, std::vector<std::string> arguments, const std::vector<Variable>& variables,
-            const Pipe& out, const Pipe& err) {
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out.write, 1);
-  posix_spawn_file_actions_adddup2(&actions, err.write, 2);
-  sigset_t all, none;
-  sigfillset(&all);
-  sigemptyset(&none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  std::vector<std::string> lines = environment_with(variables);
-  pid_t pid = -1;
-  int rc = posix_spawn(&pid, file.c_str(), &actions, &attributes, pointers(arguments).data(), pointers(lines).data());
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  if (rc != 0) fail(fmt::format("cannot start {}: {}", printable(file), std::strerror(rc)), arguments.back());
-  return pid;
-}
-
-}  // namespace
 
 std::string last_lines(const std::string& text, size_t lines) {
   size_t end = text.find_last_not_of(" \n\r\t");
@@ -114,6 +30,8 @@ std::string last_lines(const std::string& text, size_t lines) {
 }
 
 namespace {
+
+using json = nlohmann::json;
 
 // The parser is recursive, and a peer may print anything.
 bool shallow(std::string_view text) {
@@ -161,7 +79,7 @@ CommandOutput run_program(const std::string& file, const std::vector<std::string
   CommandOutput result;
   Timer timer;
   Pipe out, err;
-  pid_t pid = spawn(file, arguments, variables, out, err);
+  pid_t pid = spawn_child(file, arguments, variables, out, err);
   out.close_write(), err.close_write();
   int status = 0;
   bool exited = false, killed = false;
@@ -179,7 +97,7 @@ CommandOutput run_program(const std::string& file, const std::vector<std::string
     result.canceled = options.canceled && options.canceled();
     if (result.timed_out || result.canceled) kill(-pid, SIGKILL), killed = true;
   }
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.exit_code = exit_code_of(status);
   result.seconds = timer.seconds();
   return result;
 }

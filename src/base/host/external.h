@@ -3,8 +3,9 @@
 #pragma once
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "host/child.h"
 
 namespace crest {
 
@@ -26,7 +27,6 @@ struct CommandOutput {
 // process's own. The program gets its own process group and /dev/null as standard input. At the
 // timeout or on cancellation, the whole group is killed. Throws only if the program cannot be
 // started.
-using Variable = std::pair<std::string, std::string>;
 CommandOutput run_program(const std::string& file, const std::vector<std::string>& arguments,
                           const std::vector<Variable>& variables = {}, const ExternalOptions& options = {});
 // The same for `/bin/sh -c command`.

@@ -6,6 +6,7 @@ namespace crest {
 std::function<int()> setup_data(CLI::App&);
 std::function<int()> setup_train(CLI::App&);
 std::function<int()> setup_sample(CLI::App&);
+std::function<int()> setup_chat(CLI::App&);
 std::function<int()> setup_eval(CLI::App&);
 std::function<int()> setup_score(CLI::App&);
 std::function<int()> setup_bench(CLI::App&);
@@ -52,6 +53,11 @@ const std::vector<Command>& commands() {
        "generate text with a trained model",
        {"crest sample --run runs/gpt2 --prompt 'Once upon a time'"},
        setup_sample},
+      {"chat",
+       "Train and use",
+       "talk to a model that was trained on conversations",
+       {"crest chat --run runs/tuned", "crest chat --run runs/tuned --system 'Be brief.' --temperature 0"},
+       setup_chat},
       {"eval",
        "Train and use",
        "loss and perplexity of a model on data",

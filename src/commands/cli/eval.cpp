@@ -1,16 +1,20 @@
-// crest eval: loss and perplexity of a model on prepared data.
+// crest eval: loss and perplexity of a model on prepared data or a text, accuracy in tasks.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "core/error.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
 #include "inference/evaluate_model.h"
+#include "inference/evaluate_tasks.h"
 #include "inference/precision.h"
 #include "terminal/print_json.h"
+#include "terminal/table.h"
 
 namespace crest {
 
@@ -18,7 +22,9 @@ namespace {
 
 struct EvalFlags {
   EvaluateOptions evaluate;
-  std::string base;
+  std::string base, text;
+  std::vector<std::string> tasks;
+  int64_t limit = 0;
   DeviceOptions device;
   bool json = false;
 };
@@ -33,6 +39,63 @@ void print_eval(const ModelEvaluation& m) {
   fmt::print("tokens       {} of the {} of split {}{}, in windows of {}\nspeed        {} tokens/s ({}, {})\n", e.tokens,
              m.split_tokens, m.split, m.masked ? ", loss mask applied" : "", m.recipe.seq_length(),
              format_count(m.tokens_per_second()), m.device.kind, inference_text(m.recipe));
+}
+
+std::string model_line(const std::string& model, int64_t step) {
+  return fmt::format("model        {}{}\n", printable(model), step >= 0 ? fmt::format(" at step {}", step) : "");
+}
+
+std::string percent(const Accuracy& a) {
+  return std::isnan(a.error) ? fmt::format("{:.4f}", a.value) : fmt::format("{:.4f} ± {:.4f}", a.value, a.error);
+}
+
+void print_tasks(const TaskEvaluation& e) {
+  fmt::print("{}", model_line(e.model, e.step));
+  Table table({{"task", Align::left}, {"n"}, {"acc"}, {"acc_norm"}, {"acc_bytes"}});
+  for (const TaskScores& s : e.tasks) {
+    std::vector<std::string> row = {s.task.name, fmt::format("{}", s.logprobs.size()), percent(s.plain)};
+    for (const Accuracy& a : {s.by_characters, s.by_bytes}) row.push_back(s.task.normalized ? percent(a) : "-");
+    table.row(row);
+  }
+  fmt::print("{}", table.text(use_color(1)));
+  for (const TaskScores& s : e.tasks)
+    if (s.cut)
+      to_stderr("crest: warning: {}: {} cut at the left: the model's context is {}\n", printable(s.task.name),
+                s.cut == 1 ? "1 text was" : fmt::format("{} texts were", s.cut), e.context);
+  to_stderr("{} in {} ({} on {})\n", format_number_of(e.tokens, "token"), format_duration(e.seconds),
+            inference_text(e.recipe), e.device.name);
+}
+
+void print_text(const TextEvaluation& e) {
+  fmt::print("{}text         {}\n", model_line(e.model, e.step), printable(e.file));
+  fmt::print("loss         {:.4f} nats per token\nperplexity   {:.3f}\nbits/byte    {:.4f}\n", e.loss(), e.perplexity(),
+             e.bits_per_byte());
+  fmt::print("tokens       {} of {} bytes, in windows of {}\nspeed        {} tokens/s ({}, {})\n", e.tokens, e.bytes,
+             e.context, format_count(double(e.tokens) / e.seconds), e.device.kind, inference_text(e.recipe));
+}
+
+int run_scored(EvalFlags& o) {
+  ScoreOptions s;
+  s.run = o.evaluate.run, s.precision = o.evaluate.precision, s.weights = o.evaluate.weights;
+  if (s.run.empty())
+    fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
+  if (o.limit < 0) fail_usage(fmt::format("limit {}", o.limit), "--limit", "It must be at least 0 (0: all).");
+  std::vector<Task> tasks;
+  for (const std::string& files : o.tasks)
+    for (const std::string& file : split(files, ',')) tasks.push_back(read_task(file, o.limit));
+  LoadedModel model = open_model(
+      s.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); }, o.base);
+  s.device = o.device.find();
+  s.memory_limit = o.device.limit(s.device);
+  auto message = [](const std::string& line) { to_stderr("{}\n", line); };
+  if (!o.text.empty()) {
+    const TextEvaluation e = evaluate_text(s, model, o.text, message);
+    o.json ? print_json(to_json(e)) : print_text(e);
+  } else {
+    const TaskEvaluation e = evaluate_tasks(s, model, std::move(tasks), message);
+    o.json ? print_json(to_json(e)) : print_tasks(e);
+  }
+  return 0;
 }
 
 int run_eval(EvalFlags& o) {
@@ -72,10 +135,27 @@ std::function<int()> setup_eval(CLI::App& app) {
   option("--weights", e.weights, weights_help);
   app.add_option("--logits", e.logits, "write tokens and logits of the split's first window to this file (safetensors)")
       ->type_name("FILE");
+  app.add_option("--text", o->text, "perplexity and bits per byte of this text file, instead of prepared data")
+      ->type_name("FILE");
+  app.add_option("--tasks", o->tasks,
+                 "accuracy in multiple-choice tasks: files of JSON lines (hellaswag, arc, piqa, winogrande)")
+      ->type_name("FILE,...")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  app.add_option("--limit", o->limit, "--tasks: only the first questions of each file (0: all)")->capture_default_str();
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);
-  return [o] { return run_eval(*o); };
+  return [o, &app] {
+    auto given = [&app](const char* flag) { return app.get_option(flag)->count() > 0; };
+    const char* way = given("--tasks") ? "--tasks" : given("--text") ? "--text" : nullptr;
+    if (given("--limit") && !given("--tasks")) fail_usage("--limit is of --tasks", "--limit", "Give --tasks FILE.");
+    if (!way) return run_eval(*o);
+    for (const char* flag : {"--text", "--data", "--split", "--batches", "--batch", "--seq", "--packing", "--logits"})
+      if (std::string(flag) != way && given(flag))
+        fail_usage(fmt::format("{} and {} exclude each other", way, flag), flag, fmt::format("Leave out {}.", flag));
+    return run_scored(*o);
+  };
 }
 
 }  // namespace crest

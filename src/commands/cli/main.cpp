@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -207,6 +208,11 @@ int main(int argc, char** argv) {
     return int(e.code());
   } catch (const std::bad_alloc&) {
     return out_of_memory();
+  } catch (const std::filesystem::filesystem_error& e) {
+    print_error(Error(Exit::failed, "cannot look at it: " + e.code().message(), printable(e.path1().string()),
+                      "Check the path, its owner and its permissions.")
+                    .what());
+    return int(Exit::failed);
   } catch (const std::system_error& e) {
     if (std::ferror(stdout))  // printing threw, so the command stopped there
       print_lost_output(e.code().message().c_str(),

@@ -180,19 +180,20 @@ void print_memory(const PlanReport& r, int rows) {
   };
   for (int i = 0; i < category_count; ++i)
     if (int64_t b = bytes[size_t(i)]) {
-      row(std::string(name(Category(i))), b);
+      row(std::string(name(Category(i))) + (Category(i) == Category::library_context ? " (estimate)" : ""), b);
       if (Category(i) != Category::weights || !adapters.trained) continue;
       row("  frozen", adapters.frozen_bytes), row("  adapters", adapters.adapter_bytes);
     }
   table.rule();
   table.row({"planned", format_bytes(double(r.planned())), ""});
   fmt::print("\n{}", table.text(use_color(STDOUT_FILENO)));
-  fmt::print("  persistent {} + transient {}{}{}\n", format_bytes(double(s.persistent_bytes)),
-             format_bytes(double(s.transient_bytes)),
-             s.library_bytes ? fmt::format(" + library_context {}", format_bytes(double(s.library_bytes))) : "",
-             r.ranks > 1 ? fmt::format(", for each of {} ranks", r.ranks) : "");
+  fmt::print(
+      "  persistent {} + transient {}{}{}\n", format_bytes(double(s.persistent_bytes)),
+      format_bytes(double(s.transient_bytes)),
+      s.library_bytes ? fmt::format(" + library_context {} (estimate)", format_bytes(double(s.library_bytes))) : "",
+      r.ranks > 1 ? fmt::format(", for each of {} ranks", r.ranks) : "");
   for (const CommunicatorMemory& c : s.communicators)
-    fmt::print("  NCCL {}: {}{}\n", c.axes == Axes::all() ? "between all ranks" : "along " + c.axes.text(),
+    fmt::print("  NCCL {}: {} by estimate{}\n", c.axes == Axes::all() ? "between all ranks" : "along " + c.axes.text(),
                format_bytes(double(c.bytes)),
                c.peers ? fmt::format(", with sends to or from {}", format_number_of(c.peers, "rank")) : "");
   if (s.host_bytes)

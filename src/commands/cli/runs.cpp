@@ -184,7 +184,12 @@ std::function<int()> setup_runs(CLI::App& app) {
       ->type_name("NAMES");
   app.add_flag("--samples", o->samples, "print every sample")->group("For show");
   option("For show", "--document", o->document, "print this document (profile, plan, ...) as JSON");
-  option("For export", "-o,--out", o->out, "file to write, or - (standard output)")->type_name("FILE");
+  option("For export", "-o,--out", o->out, "file to write, or - (standard output); with --to: folder (default: .)")
+      ->type_name("FILE");
+  option("For export", "--to", o->tracker, "wandb: offline runs for Weights & Biases, by its Python package")
+      ->type_name("TRACKER");
+  option("For export", "--project", o->project, "with --to: the project (default: WANDB_PROJECT, else crest)")
+      ->type_name("NAME");
   app.add_flag("--all", o->all, "every run")->group("For export");
   app.add_flag("--overwrite", o->overwrite, "replace the file")->group("For export");
   option("For import", "--name", o->log.name, "name for the run of a training log (default: the file's name)");

@@ -2,16 +2,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cli/runs_options.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/output_file.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
+#include "host/stop_signal.h"
 #include "store/export.h"
 #include "store/filter.h"
 #include "store/import_file.h"
+#include "store/tracker.h"
 #include "terminal/print_json.h"
 
 namespace crest {
@@ -28,6 +32,22 @@ std::vector<int64_t> runs_to_export(const Store& store, const RunsOptions& o) {
   return ids;
 }
 
+int export_to(const Store& store, const std::vector<int64_t>& ids, const RunsOptions& o) {
+  std::optional<StopSignal> signal;
+  if (!StopSignal::guarded()) signal.emplace();
+  const TrackerExport exported = export_to_tracker(store, ids, {o.tracker, o.out.empty() ? "." : o.out, o.project});
+  if (o.json) {
+    print_json(to_json(exported));
+    return 0;
+  }
+  for (auto& run : exported.runs)
+    to_stderr("{}: {} -> {}\n", printable(run.name), format_number_of(run.rows, "row"), printable(run.folder));
+  const std::string one = exported.runs.size() == 1 ? exported.runs[0].folder : "";
+  to_stderr("Nothing was sent. To send {}: wandb sync {}\n", one.empty() ? "them" : "it",
+            one.empty() ? "FOLDER..." : shell_path(one));
+  return 0;
+}
+
 }  // namespace
 
 int run_export(RunsOptions& o) {
@@ -37,12 +57,19 @@ int run_export(RunsOptions& o) {
     fail_usage("no runs given", "crest runs export", "Name runs, give a filter such as --kind bench, or --all.");
   if (!o.names.empty() && (some || o.all))
     fail_usage("both runs and filters were given", "crest runs export", "Give only one of them.");
-  if (o.out.empty())
+  const bool tracker = !o.tracker.empty();
+  if (!tracker && !o.project.empty()) fail_usage("a project is for a tracker", "--project", "Add --to wandb.");
+  if (tracker) check_tracker(o.tracker);
+  if (tracker && o.overwrite)
+    fail_usage("a tracker keeps every run in a folder of its own", "--overwrite", "Leave it out.");
+  if (tracker && o.out == "-") fail_usage("a tracker needs a folder", "-o", "Give a folder: -o DIR.");
+  if (!tracker && o.out.empty())
     fail_usage("no output file given", "crest runs export", "Add -o runs.jsonl, or -o - for standard output.");
   o.filter.limit = std::max<int64_t>(o.limit, 0);
   Store store = o.store.open_to_read();
   std::vector<int64_t> ids = runs_to_export(store, o);
   if (ids.empty()) fail("no run matches", printable(store.file()), "crest runs list shows all runs.");
+  if (tracker) return export_to(store, ids, o);
   if (o.out == "-") {
     write_export(store, ids, [](std::string_view text) { fmt::print("{}", text); });
     return 0;

@@ -16,7 +16,7 @@ struct RunsOptions {
   LogDescription log;
   int64_t limit = -1;
   bool csv = false, samples = false, all = false, overwrite = false, yes = false, force = false, json = false;
-  std::string document, out, columns;
+  std::string document, out, columns, tracker, project;
   std::vector<std::string> where;
 };
 

@@ -4,29 +4,24 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint.h"
 #include "cli/command.h"
+#include "cli/input_text.h"
 #include "cli/options.h"
 #include "cli/store_options.h"
+#include "cli/text_io.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
-#include "core/to_stderr.h"
 #include "inference/precision.h"
 #include "inference/sample_model.h"
 #include "model/parameters.h"
-#include "run/text_stream.h"
 #include "terminal/print_json.h"
 
 namespace crest {
 
 namespace {
-
-constexpr uint64_t max_prompt_bytes = uint64_t(64) << 20;
 
 struct SampleFlags {
   SampleOptions sample;
@@ -36,11 +31,6 @@ struct SampleFlags {
   bool no_echo = false, json = false;
   bool has_run = false, has_prompt = false, has_tokens = false;
 };
-
-template <class... T>
-void message(fmt::format_string<T...> format, T&&... values) {
-  to_stderr("{}\n", fmt::format(format, std::forward<T>(values)...));
-}
 
 std::vector<int64_t> parse_ids(const std::string& text) {
   std::vector<int64_t> ids;
@@ -56,22 +46,6 @@ std::vector<int64_t> parse_ids(const std::string& text) {
   return ids;
 }
 
-// The newest recorded training run with a checkpoint.
-std::string newest_run(const StoreFile& store) {
-  std::string file = store.path();
-  std::error_code unknown;
-  if (!store.file.empty() || std::filesystem::exists(file, unknown))
-    for (const RunRecord& r : store.open_to_read().list({.kind = "train"})) {
-      std::string root = join_path(r.folder, "checkpoints");
-      if (r.folder.empty() || !std::filesystem::is_directory(root, unknown) || list_checkpoints(root).empty()) continue;
-      message("run      {}, the newest run in {}", printable(r.folder), printable(file));
-      return r.folder;
-    }
-  fail_usage(
-      fmt::format("no model given, and {} has no training run with a checkpoint", printable(file)), "--run",
-      "Give a run, a checkpoint, or a folder with config.json and safetensors. Or train first: crest train TEXT.");
-}
-
 // Reads the prompt, once the other options are checked.
 void read_prompt(SampleFlags& o) {
   if (int(o.has_prompt) + int(!o.prompt_file.empty()) + int(o.has_tokens) > 1)
@@ -79,26 +53,17 @@ void read_prompt(SampleFlags& o) {
                "--max-tokens limits the length of the text.");
   if (o.has_tokens) o.sample.tokens = parse_ids(o.tokens);
   validate(o.sample);
-  if (!o.prompt_file.empty())
-    o.sample.prompt = read_file(o.prompt_file == "-" ? "/dev/stdin" : o.prompt_file, max_prompt_bytes);
+  if (!o.prompt_file.empty()) o.sample.prompt = read_input(o.prompt_file, max_prompt_bytes);
 }
 
-// Standard output, written at once. The model's control characters never reach a terminal.
-class Output {
- public:
-  explicit Output(bool quiet) : quiet_(quiet), terminal_(isatty(STDOUT_FILENO) == 1) {}
-  void write(std::string_view text) {
-    if (quiet_ || text.empty()) return;
-    std::string shown = terminal_ ? displayable(text) : std::string(text);
-    if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size() || std::fflush(stdout) != 0)
-      fail("could not write to standard output", "", "Is the disk full, or has the reader gone away?");
-  }
+// Somebody at a terminal is asked for the prompt.
+void ask_for_prompt(SampleFlags& o) {
+  if (o.has_prompt || o.has_tokens || !o.prompt_file.empty() || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return;
+  to_stderr("prompt (empty: a new text)> ");
+  if (!read_line(o.sample.prompt, 1)) to_stderr("\n");
+}
 
- private:
-  bool quiet_, terminal_;
-};
-
-SampledText sample(const SampleFlags& o, ModelSampler& sampler, Output& out, int64_t number) {
+SampledText sample(const SampleFlags& o, ModelSampler& sampler, TextOutput& out, int64_t number) {
   if (!o.has_tokens && !o.no_echo) out.write(o.sample.prompt);
   SampledText s = sampler.sample(number, [&](std::string_view piece) { out.write(piece); });
   out.write("\n");
@@ -118,6 +83,7 @@ int run_sample(SampleFlags& o) {
   LoadedModel model = open_model(
       o.sample.run, [](const std::string& m) { message("crest: warning: {}", m); }, o.base);
   if (!model.text_problem.empty()) message("crest: warning: {}", model.text_problem);
+  if (model.tokenizer) ask_for_prompt(o);
   o.sample.device = o.device.find();
   o.sample.memory_limit = o.device.limit(o.sample.device);
   ModelSampler sampler(o.sample, model);
@@ -128,7 +94,7 @@ int run_sample(SampleFlags& o) {
           model.step >= 0 ? fmt::format(" at step {}", model.step) : "",
           format_count(double(parameter_count(model.config))), inference_text(sampler.recipe()), o.sample.device.name);
   if (std::string begin = sampler.begin_note(); !begin.empty()) message("begin    {}", begin);
-  Output out(o.json);
+  TextOutput out(o.json);
   std::vector<SampledText> samples;
   for (int64_t i = 0; i < o.sample.samples; ++i) {
     if (i > 0) out.write("---\n");
@@ -147,7 +113,8 @@ std::function<int()> setup_sample(CLI::App& app) {
                              "run, checkpoint, or folder with config.json and safetensors (default: the newest run)")
                   ->type_name("RUN");
   add_base_option(app, o->base);
-  auto* prompt = app.add_option("--prompt", s.prompt, "text to continue (default: start a new text)");
+  auto* prompt =
+      app.add_option("--prompt", s.prompt, "text to continue (default: asks in a terminal, else starts a new text)");
   app.add_option("--prompt-file", o->prompt_file, "file with the prompt, or - (standard input)")->type_name("FILE");
   auto* tokens =
       app.add_option("--prompt-tokens,--tokens", o->tokens, "prompt as token ids 1,2,3; the output is ids too")

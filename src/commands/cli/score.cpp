@@ -1,4 +1,4 @@
-// crest score: the probability of given continuations, for evaluations by other programs.
+// crest score: the probability of given texts, for evaluations by other programs.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/input_text.h"
 #include "cli/options.h"
 #include "core/error.h"
-#include "core/io.h"
 #include "core/text.h"
 #include "core/timer.h"
 #include "core/to_stderr.h"
@@ -25,7 +25,7 @@ constexpr uint64_t max_pairs_bytes = uint64_t(1) << 30;
 
 struct ScoreFlags {
   ScoreOptions score;
-  std::string file = "-";
+  std::string file = "-", base;
   DeviceOptions device;
   bool json = false;
 };
@@ -34,19 +34,19 @@ int run_score(ScoreFlags& o) {
   ScoreOptions& s = o.score;
   if (s.run.empty())
     fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
-  const bool input = o.file == "-";
-  if (input && isatty(STDIN_FILENO))
+  if (o.file == "-" && isatty(STDIN_FILENO))
     fail_usage("standard input is a terminal", "crest score", "Pipe pairs into it, or name a file of them.");
-  const std::string where = input ? "standard input" : printable(o.file);
-  const auto pairs = parse_text_pairs(read_file(input ? "/dev/stdin" : o.file, max_pairs_bytes), where);
-  LoadedModel model = open_model(s.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); });
+  const std::string where = input_name(o.file);
+  const auto texts = parse_scored_texts(read_input(o.file, max_pairs_bytes), where);
+  LoadedModel model = open_model(
+      s.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); }, o.base);
   s.device = o.device.find();
   s.memory_limit = o.device.limit(s.device);
-  ModelScorer scorer(s, model, pairs, where);
+  ModelScorer scorer(s, model, texts, [&](size_t i) { return place_of_line(where, i); });
   nlohmann::ordered_json scores = nlohmann::ordered_json::array();
   int64_t tokens = 0, cut = 0;
   Timer timer;
-  for (size_t i = 0; i < scorer.pairs(); ++i) {
+  for (size_t i = 0; i < scorer.texts(); ++i) {
     const Score score = scorer.score(i);
     tokens += score.tokens, cut += score.cut > 0;
     if (o.json) {
@@ -58,7 +58,7 @@ int run_score(ScoreFlags& o) {
       fail("could not write to standard output", "", "Is the disk full, or has the reader gone away?");
   }
   const double seconds = timer.seconds();
-  to_stderr("{}, {} in {} ({} on {})\n", format_number_of(int64_t(pairs.size()), "pair"),
+  to_stderr("{}, {} in {} ({} on {})\n", format_number_of(int64_t(texts.size()), "pair"),
             format_number_of(tokens, "token"), format_duration(seconds), inference_text(scorer.recipe()),
             s.device.name);
   if (cut)
@@ -82,9 +82,11 @@ int run_score(ScoreFlags& o) {
 
 std::function<int()> setup_score(CLI::App& app) {
   auto o = std::make_shared<ScoreFlags>();
-  app.add_option("FILE", o->file, "lines {\"context\": TEXT, \"continuation\": TEXT}, or - (default: standard input)");
+  app.add_option("FILE", o->file,
+                 "lines {\"context\": TEXT, \"continuation\": TEXT} or {\"text\": TEXT}; - (default): standard input");
   app.add_option("--run", o->score.run, "run, checkpoint, or folder with config.json and safetensors")
       ->type_name("RUN");
+  add_base_option(app, o->base);
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();
   };

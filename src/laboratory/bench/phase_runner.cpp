@@ -318,6 +318,9 @@ void PhaseRunner::check_loss(double loss) const {
          "Such a time is meaningless; please report the recipe.");
 }
 
-int64_t PhaseRunner::device_bytes() { return held_bytes() + engine_.rank(0).runtime().other_bytes(); }
+// The driver counts all processes. If others gave memory back meanwhile, the rest is negative.
+int64_t PhaseRunner::device_bytes() {
+  return held_bytes() + std::max<int64_t>(0, engine_.rank(0).runtime().other_bytes());
+}
 
 }  // namespace crest

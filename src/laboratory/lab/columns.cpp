@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/text.h"
 
@@ -10,7 +11,7 @@ namespace crest::lab {
 
 const std::vector<ColumnInfo>& column_infos() {
   using enum Kind;
-  using enum ColumnInfo::Unit;
+  using enum Unit;
   const std::vector<Kind> recipe = {plan, bench, profile, train}, timed = {bench, profile, train},
                           times = {bench, profile, gemm, train, comm};
   static const std::vector<ColumnInfo> table = {
@@ -41,7 +42,8 @@ const std::vector<ColumnInfo>& column_infos() {
       {"ms_min", "shortest", times, ms},
       {"ms_max", "longest", times, ms},
       {"samples", "runs measured", times, number},
-      {"tokens_per_second", "from the median", timed, number},
+      {"rounds", "2 if measured again in reverse order, else 1", times, number},
+      {"tokens_per_second", "from the median", timed, per_second},
       {"tflops", "model FLOPs (of a GEMM 2 m n k) over the median", {bench, profile, gemm, train}, number},
       {"held_bytes", "arenas actually allocated", timed, bytes},
       {"device_peak_bytes", "resident set of the process, or memory in use on the GPU", timed, bytes},
@@ -99,20 +101,23 @@ const ColumnInfo* find_column(const std::string& name) {
   return nullptr;
 }
 
+Unit unit_of_column(const std::string& name) {
+  if (const ColumnInfo* info = find_column(name)) return info->unit;
+  if (name == "flops") return Unit::flops;
+  if (name == "bytes" || name.ends_with("_bytes") || name.ends_with("_per_parameter")) return Unit::bytes;
+  if (name.ends_with("_flops")) return Unit::flops;
+  return name.ends_with("_ms") ? Unit::ms : Unit::number;
+}
+
 std::string format_value(const std::string& column, const Value& v) {
   if (!v.known()) return "-";
   if (v.type != Value::Type::number) return describe(v);
-  const ColumnInfo* info = find_column(column);
-  if (!info) {
-    if (column.ends_with("_bytes")) return format_bytes(v.x);
-    if (column.ends_with("_flops")) return format_si(v.x, "FLOP");
-    return describe_number(v.x);
-  }
-  switch (info->unit) {
-    case ColumnInfo::Unit::ms: return fmt::format("{:.4g}", v.x);
-    case ColumnInfo::Unit::bytes: return format_bytes(v.x);
-    case ColumnInfo::Unit::flops: return format_si(v.x, "FLOP");
-    default: return describe_number(v.x);
+  if (column.ends_with("_per_parameter")) return fmt::format("{:.4g} B", v.x);
+  switch (unit_of_column(column)) {
+    case Unit::ms: return fmt::format("{:.4g}", v.x);
+    case Unit::bytes: return format_bytes(v.x);
+    case Unit::flops: return format_si(v.x, "FLOP");
+    default: return describe_number(v.exact() || std::abs(v.x) < 1e3 ? v.x : std::round(v.x));
   }
 }
 

@@ -12,10 +12,12 @@ namespace crest::lab {
 struct ColumnInfo {
   const char *name, *help;
   std::vector<Kind> kinds;
-  enum class Unit { number, ms, bytes, per_second, flops } unit = Unit::number;
+  Unit unit = Unit::number;
 };
 const std::vector<ColumnInfo>& column_infos();
 const ColumnInfo* find_column(const std::string& name);
+// Of a column without an entry, by its name: *_bytes, *_ms, *_flops, and *_per_parameter for bytes.
+Unit unit_of_column(const std::string& name);
 // Formatted for people: "1.50 GiB", "12.3 ms".
 std::string format_value(const std::string& column, const Value& value);
 

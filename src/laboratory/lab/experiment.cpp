@@ -104,6 +104,7 @@ std::vector<MeasurementSpec> measurements_of(const Experiment& e, const std::str
       if (name == wanted) overlay(base, axes);
   if (e.variants.empty()) add_product(base, "", e.file, measurements);
   for (auto& v : e.variants) {
+    if (!v.only.empty() && v.only != scale && v.only != device && v.only != scale + "." + device) continue;
     Axes axes = base;
     overlay(axes, v.axes);
     add_product(axes, v.name, e.file, measurements);

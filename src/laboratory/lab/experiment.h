@@ -49,6 +49,7 @@ using Axes = std::vector<Axis>;
 struct Variant {
   std::string name;
   Axes axes;
+  std::string only;  // "tiny", "cpu" or "tiny.cpu": the variant exists only there; "": everywhere
 };
 
 // The conditions of a claim. If they are not met, the claim is not comparable.

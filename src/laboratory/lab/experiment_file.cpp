@@ -53,7 +53,7 @@ class Reader {
     if (auto* t = table(top, "recipe")) e_.recipe = axes(*t);
     read_scales(top);
     for_each(top, "variant", [&](const toml::table& t) {
-      e_.variants.push_back({required(t, "name"), axes(t, "name")});
+      e_.variants.push_back({required(t, "name"), axes_but(t, {"name", "only"}), only(t)});
     });
     e_.columns = formulas(top, "columns"), e_.quantities = formulas(top, "quantities");
     read_conditions(top);
@@ -120,6 +120,17 @@ class Reader {
     return said.substr(4);
   }
 
+  std::string only(const toml::table& t) const {
+    std::string place = text(t, "only");
+    Strings places = {"", "cpu", "cuda"};
+    for (auto& scale : scale_names)
+      for (const char* device : {"", ".cpu", ".cuda"}) places.push_back(scale + device);
+    if (std::find(places.begin(), places.end(), place) == places.end())
+      wrong(*t.get("only"), fmt::format("'{}' is not a scale or device", printable(place)),
+            "Write a scale, a device or both: tiny, cpu, tiny.cpu.");
+    return place;
+  }
+
   void read_kind(const toml::table& top) {
     std::string word = required(top, "kind");
     Strings all;
@@ -164,7 +175,7 @@ class Reader {
     return values;
   }
 
-  Axes axes(const toml::table& t, const char* but = "") const { return axes_but(t, {but}); }
+  Axes axes(const toml::table& t) const { return axes_but(t, {}); }
   // In file order.
   Axes axes_but(const toml::table& t, const Strings& but) const {
     std::vector<std::pair<std::pair<size_t, size_t>, Axis>> found;

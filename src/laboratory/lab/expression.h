@@ -18,6 +18,7 @@ struct Expression {
   Kind kind = Kind::number;
   std::string token;  // name, string, function, operator ("not", "-", "and", "<=", ..)
   double number = 0;
+  Unit unit = Unit::number;       // bytes: 5GB
   std::vector<Expression> inner;  // operands, or arguments
   std::vector<Filter> filters;    // of a call
   size_t at = 0, end = 0;         // position in the text

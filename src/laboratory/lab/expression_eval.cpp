@@ -116,7 +116,7 @@ class Evaluator {
 
   Value operator()(const Expression& e) const {
     switch (e.kind) {
-      case ExpressionKind::number: return Value::number(e.number);
+      case ExpressionKind::number: return Value::number(e.number).in(e.unit);
       case ExpressionKind::text: return Value::of_text(e.token);
       case ExpressionKind::name: return tell(e.token, scope_.name(e.token));
       case ExpressionKind::call: return call(e);

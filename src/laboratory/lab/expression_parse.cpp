@@ -16,12 +16,20 @@ namespace {
 constexpr int deepest = 100;
 constexpr size_t longest = 4000;
 
-struct Unit {
+struct Suffix {
   const char* name;
   double factor;
+  Unit unit = Unit::bytes;
 };
-constexpr Unit units[] = {{"%", 0.01}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0},
-                          {"kB", 1e3}, {"MB", 1e6},     {"GB", 1e9}};
+constexpr Suffix suffixes[] = {{"%", 0.01, Unit::number},
+                               {"KiB", 1024.0},
+                               {"MiB", 1048576.0},
+                               {"GiB", 1073741824.0},
+                               {"kB", 1e3},
+                               {"MB", 1e6},
+                               {"GB", 1e9},
+                               {"ms", 1.0, Unit::ms},
+                               {"s", 1e3, Unit::ms}};
 
 bool starts_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 bool continues_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
@@ -181,16 +189,18 @@ class Parser {
     double x = std::strtod(digits.c_str(), &end);
     if (*end || !std::isfinite(x))
       throw ExpressionError{"'" + digits + "' is not a number", "Write for example 2.5 or 1e6.", at};
-    for (auto& unit : units)
-      if (text_.substr(i_).starts_with(unit.name)) {
-        i_ += std::string_view(unit.name).size();
-        x *= unit.factor;
+    Unit unit = Unit::number;
+    for (auto& suffix : suffixes)
+      if (text_.substr(i_).starts_with(suffix.name)) {
+        i_ += std::string_view(suffix.name).size();
+        x *= suffix.factor;
+        unit = suffix.unit;
         break;
       }
     if (i_ < text_.size() && continues_name(text_[i_]))
-      throw ExpressionError{"unknown unit", "Units: %, KiB, MiB, GiB, kB, MB, GB.", i_};
+      throw ExpressionError{"unknown unit", "Units: %, KiB, MiB, GiB, kB, MB, GB, ms, s.", i_};
     Expression e = leaf(Expression::Kind::number, digits, at);
-    e.number = x;
+    e.number = x, e.unit = unit;
     return e;
   }
 

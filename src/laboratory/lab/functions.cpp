@@ -61,11 +61,17 @@ Value value(const RowList& rows, const std::string& column, const std::string&) 
   return first.type == Value::Type::text ? Value::of_text(join(texts, "|")) : first;
 }
 
+// A number computed from others is a printed figure if they are.
+Value computed(double x, double low, double high, const Value& a, const Value& b) {
+  Value v = Value::range(x, low, high).in(a.unit == Unit::number ? b.unit : a.unit);
+  v.printed = a.printed || b.printed;
+  return v;
+}
 Value larger(const Value& a, const Value& b) {
-  return Value::range(std::max(a.x, b.x), std::max(a.low, b.low), std::max(a.high, b.high));
+  return computed(std::max(a.x, b.x), std::max(a.low, b.low), std::max(a.high, b.high), a, b);
 }
 Value smaller(const Value& a, const Value& b) {
-  return Value::range(std::min(a.x, b.x), std::min(a.low, b.low), std::min(a.high, b.high));
+  return computed(std::min(a.x, b.x), std::min(a.low, b.low), std::min(a.high, b.high), a, b);
 }
 
 Value max(const RowList& rows, const std::string& column, const std::string&) { return fold(rows, column, larger); }
@@ -79,7 +85,7 @@ Value sum(const RowList& rows, const std::string& column, const std::string&) {
   Value total = Value::number(0);
   for (auto* row : rows) {
     if (!row->columns.count(column)) continue;
-    total = calculate('+', total, row->columns.at(column));
+    total = calculate('+', total, column_of(*row, column));
   }
   for (auto* row : rows)
     if (!row->absent.empty()) return Value::missing(row->absent);
@@ -101,36 +107,64 @@ Value mean(const RowList& rows, const std::string& column, const std::string&) {
                    Value::number(double(list.size())));
 }
 
-// Least squares of y = a + b x over rows with both values (x exact).
+// Least squares of y = a + b x over rows with both values (x exact). The y of a row may be anywhere
+// in its interval, and so may the line.
 struct Line {
-  double slope = 0, intercept = 0, r2 = 0;
+  Value slope, intercept, r2;
   std::string missing;
 };
+
+// A sum of y_i * weight_i for all y in their intervals.
+Value weighted(const Values& y, const std::vector<double>& weights) {
+  Value sum = Value::number(0).in(y[0].unit);
+  for (size_t i = 0; i < y.size(); ++i) sum = calculate('+', sum, calculate('*', y[i], Value::number(weights[i])));
+  return sum;
+}
+
+// R^2 = |fit|^2 / (|fit|^2 + |rest|^2). Fit and rest are projections of y, so neither moves by more
+// than y does.
+Value determination(double fit, double rest, double moves) {
+  auto r2 = [](double f, double r) { return f == 0 && r == 0 ? 1 : f * f / (f * f + r * r); };
+  double least = std::max(0.0, fit - moves), closest = std::max(0.0, rest - moves);
+  return Value::range(r2(fit, rest), moves == 0 ? r2(fit, rest) : r2(least, rest + moves), r2(fit + moves, closest));
+}
+
 Line line_through(const RowList& rows, const std::string& y_column, const std::string& x_column) {
-  std::vector<std::pair<double, double>> points;
+  std::vector<double> x;
+  Values y;
   Line line;
   for (auto* row : rows) {
-    Value x = column_of(*row, x_column), y = column_of(*row, y_column);
-    if (x.known() && y.known() && x.type == Value::Type::number && y.type == Value::Type::number)
-      points.emplace_back(x.x, y.x);
+    Value at = column_of(*row, x_column), v = column_of(*row, y_column);
+    if (at.known() && v.known() && at.type == Value::Type::number && v.type == Value::Type::number)
+      x.push_back(at.x), y.push_back(v);
     else
-      line.missing = !y.known() ? y.unknown : !x.known() ? x.unknown : x_column + " is a string";
+      line.missing = !v.known() ? v.unknown : !at.known() ? at.unknown : x_column + " is a string";
   }
-  double n = double(points.size()), mean_x = 0, mean_y = 0, xx = 0, xy = 0, yy = 0;
-  for (auto& [x, y] : points) mean_x += x / n, mean_y += y / n;
-  for (auto& [x, y] : points)
-    xx += (x - mean_x) * (x - mean_x), xy += (x - mean_x) * (y - mean_y), yy += (y - mean_y) * (y - mean_y);
-  if (points.size() < 2 || xx == 0) {
+  const size_t n = x.size();
+  double mean_x = 0, xx = 0;
+  for (double at : x) mean_x += at / double(n);
+  for (double at : x) xx += (at - mean_x) * (at - mean_x);
+  if (n < 2 || xx == 0) {
     if (line.missing.empty()) line.missing = "a line needs two rows that differ in " + x_column;
     return line;
   }
   line.missing.clear();
-  line.slope = xy / xx, line.intercept = mean_y - line.slope * mean_x;
-  line.r2 = yy == 0 ? 1 : xy * xy / (xx * yy);
+  std::vector<double> slope, intercept;
+  for (double at : x) {
+    slope.push_back((at - mean_x) / xx);
+    intercept.push_back(1 / double(n) - mean_x * slope.back());
+  }
+  line.slope = weighted(y, slope).in(Unit::number), line.intercept = weighted(y, intercept);
+  double rest = 0, moves = 0;
+  for (size_t i = 0; i < n; ++i) {
+    rest += std::pow(y[i].x - line.intercept.x - line.slope.x * x[i], 2);
+    moves += std::pow(std::max(y[i].high - y[i].x, y[i].x - y[i].low), 2);
+  }
+  line.r2 = determination(std::abs(line.slope.x) * std::sqrt(xx), std::sqrt(rest), std::sqrt(moves));
   return line;
 }
-Value of_line(const Line& line, double Line::*figure) {
-  return line.missing.empty() ? Value::number(line.*figure) : Value::missing(line.missing);
+Value of_line(const Line& line, Value Line::*figure) {
+  return line.missing.empty() ? line.*figure : Value::missing(line.missing);
 }
 Value slope(const RowList& r, const std::string& y, const std::string& x) {
   return of_line(line_through(r, y, x), &Line::slope);
@@ -142,18 +176,34 @@ Value linearity(const RowList& r, const std::string& y, const std::string& x) {
   return of_line(line_through(r, y, x), &Line::r2);
 }
 
+// The key of the extreme row. If noise leaves several rows, it is the range of their keys, or
+// missing if these are texts.
 Value key_at(const RowList& rows, const std::string& column, const std::string& key, bool largest) {
-  const Row* best = nullptr;
-  double x = 0;
+  std::vector<std::pair<const Row*, Value>> known;
   std::string missing = no_row;
   for (auto* row : rows) {
     Value v = column_of(*row, column);
-    if (!v.known()) missing = v.unknown;
-    if (!v.known() || v.type != Value::Type::number || (best && (largest ? v.x <= x : v.x >= x))) continue;
-    best = row, x = v.x;
+    if (v.known() && v.type == Value::Type::number)
+      known.emplace_back(row, largest ? v : calculate('-', Value::number(0), v));
+    else if (!v.known())
+      missing = v.unknown;
   }
-  return best ? column_of(*best, key) : Value::missing(missing);
+  if (known.empty()) return Value::missing(missing);
+  auto& [best, most] =
+      *std::max_element(known.begin(), known.end(), [](auto& a, auto& b) { return a.second.x < b.second.x; });
+  Value found = column_of(*best, key);
+  for (auto& [row, v] : known) {
+    Value other = column_of(*row, key);
+    if (row == best || v.high < most.low || !other.known() || !found.known()) continue;
+    if (other.type == Value::Type::number && found.type == Value::Type::number)
+      found = Value::range(found.x, std::min(found.low, other.x), std::max(found.high, other.x));
+    else if (other.type != found.type || other.text != found.text)
+      return Value::missing(fmt::format("noise does not tell {} {} from {}", key, describe(found), describe(other)),
+                            Value::Type::text);
+  }
+  return found;
 }
+
 // The key with the largest sum of a column over its rows, and these rows.
 struct Top {
   std::string key;
@@ -178,6 +228,9 @@ Top top_of(const RowList& rows, const std::string& column, const std::string& ke
   for (auto& [name, entry] : sums)
     if (!largest || entry.first.x > largest->x) largest = &entry.first, top.key = name, top.rows = entry.second;
   if (largest) top.share = calculate('/', *largest, all), top.missing.clear();
+  for (auto& [name, entry] : sums)
+    if (name != top.key && largest->low < largest->x && entry.first.high >= largest->low)
+      top.missing = fmt::format("noise does not tell {} {} from {}", key, top.key, name);
   return top;
 }
 Value top(const RowList& r, const std::string& column, const std::string& key) {
@@ -211,26 +264,38 @@ const std::string& text(const Value& v, const char* function) {
   return v.text;
 }
 
-Value map_monotone(const Value& v, double (*f)(double)) { return Value::range(f(v.x), f(v.low), f(v.high)); }
+// f is monotone, so the ends of an interval stay its ends.
+template <class F>
+Value map_monotone(const Value& v, F f) {
+  return computed(f(v.x), f(v.low), f(v.high), v, v);
+}
 Value absolute(const Values& a) {
   const Value& v = a[0];
   if (v.low >= 0) return v;
-  if (v.high <= 0) return Value::range(-v.x, -v.high, -v.low);
-  return Value::range(std::abs(v.x), 0, std::max(-v.low, v.high));
+  if (v.high <= 0) return calculate('-', Value::number(0), v);
+  return computed(std::abs(v.x), 0, std::max(-v.low, v.high), v, v);
 }
 Value round_up(const Values& a) {
   double step = exact(a[1], "round_up");
   if (!(step > 0)) return Value::missing("round_up needs a step above 0");
-  return Value::number(std::ceil(exact(a[0], "round_up") / step) * step);
+  exact(a[0], "round_up");
+  return map_monotone(a[0], [step](double x) { return std::ceil(x / step) * step; });
 }
 Value remainder(const Values& a) {
   double by = exact(a[1], "remainder");
-  return by == 0 ? Value::missing("divided by 0") : Value::number(std::fmod(exact(a[0], "remainder"), by));
+  if (by == 0) return Value::missing("divided by 0");
+  exact(a[0], "remainder");
+  const Value& v = a[0];
+  if (std::trunc(v.low / by) == std::trunc(v.high / by))
+    return map_monotone(v, [by](double x) { return std::fmod(x, by); });
+  double most = std::abs(by);
+  return computed(std::fmod(v.x, by), v.low < 0 ? -most : 0, v.high > 0 ? most : 0, v, v);
 }
 // Rounds to a number of decimal places, as printf does.
 Value rounded(const Values& a) {
-  int digits = int(std::clamp(exact(a[1], "rounded"), 0.0, 15.0));
-  return Value::number(std::stod(fmt::format("{:.{}f}", exact(a[0], "rounded"), digits)));
+  int places = int(std::clamp(exact(a[1], "rounded"), 0.0, 15.0));
+  exact(a[0], "rounded");
+  return map_monotone(a[0], [places](double x) { return std::stod(fmt::format("{:.{}f}", x, places)); });
 }
 
 const ModelConfig model_of(const Value& v, const char* function) {
@@ -309,9 +374,12 @@ const std::vector<Function>& functions() {
       {"larger", "(a, b)", values, 2, nullptr, [](const Values& a) { return larger(a[0], a[1]); }},
       {"smaller", "(a, b)", values, 2, nullptr, [](const Values& a) { return smaller(a[0], a[1]); }},
       {"abs", "(a)", values, 1, nullptr, absolute},
-      {"sqrt", "(a)", values, 1, nullptr, [](const Values& a) { return map_monotone(a[0], std::sqrt); }},
-      {"log2", "(a)", values, 1, nullptr, [](const Values& a) { return map_monotone(a[0], std::log2); }},
-      {"floor", "(a)", values, 1, nullptr, [](const Values& a) { return map_monotone(a[0], std::floor); }},
+      {"sqrt", "(a)", values, 1, nullptr,
+       [](const Values& a) { return map_monotone(a[0], [](double x) { return std::sqrt(x); }); }},
+      {"log2", "(a)", values, 1, nullptr,
+       [](const Values& a) { return map_monotone(a[0], [](double x) { return std::log2(x); }); }},
+      {"floor", "(a)", values, 1, nullptr,
+       [](const Values& a) { return map_monotone(a[0], [](double x) { return std::floor(x); }); }},
       {"round_up", "(a, step): the next multiple of step", values, 2, nullptr, round_up},
       {"remainder", "(a, b)", values, 2, nullptr, remainder},
       {"rounded", "(a, digits): to that many decimal places", values, 2, nullptr, rounded},

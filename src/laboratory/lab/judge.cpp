@@ -79,7 +79,7 @@ void widen_times(Table& table, double floor) {
   for (auto& row : table.rows)
     for (auto& [column, v] : row.columns) {
       const ColumnInfo* info = find_column(column);
-      bool timed = info ? info->unit == ColumnInfo::Unit::ms || column == "tokens_per_second" || column == "tflops"
+      bool timed = info ? info->unit == Unit::ms || column == "tokens_per_second" || column == "tflops"
                         : column.ends_with("_ms");
       if (!timed || !v.known()) continue;
       if (row.round_ms.empty())
@@ -159,6 +159,7 @@ class Judge {
     for (auto& row : r_.table.rows) {
       auto it = row.keys.find(key), status = row.keys.find("status");
       bool absent = status != row.keys.end() && status->second == "absent";
+      if (e_.kind != Kind::plan && row.keys.count("device")) absent = true;  // only planned
       if (it != row.keys.end() && !absent) values.insert(it->second);
     }
     constexpr size_t most = 4;

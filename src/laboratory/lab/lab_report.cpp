@@ -95,20 +95,19 @@ std::string read_by(const std::string& formula) {
   return "";  // a ratio has no unit
 }
 
-// Formatted: "1.27x (1.25 to 1.3)", "3.00 MiB".
+// Formatted: "1.27x (1.25 to 1.3)", "14.51 GB".
 std::string shown(const std::string& formula, const Value& v) {
   if (!v.known()) return "-";
   if (v.type != Value::Type::number) return describe(v);
-  std::string column = read_by(formula), unit = formula.starts_with("ratio(") ? "x" : "";
-  bool sized = column.ends_with("_bytes") || column.ends_with("_flops");
-  if (column == "ms" || column.ends_with("_ms")) unit = " ms";
-  if (column == "tokens_per_second") unit = " tokens/s";
-  auto say = [&](double x) {
-    if (sized) return format_value(column, Value::number(x));
-    return v.exact() || x == std::round(x) ? describe_number(x) : fmt::format("{:.4g}", x);
-  };
-  std::string text = say(v.x) + unit;
-  return v.exact() ? text : text + fmt::format(" ({} to {})", say(v.low), say(v.high));
+  NumberText t = number_text(v);
+  std::string text = t.x + (formula.starts_with("ratio(") ? "x" : t.unit);
+  return v.exact() ? text : text + fmt::format(" ({} to {})", t.low, t.high);
+}
+
+// Older records have no units. There the column in the formula decides.
+Unit figure_unit(const Json& figure, const std::string& formula) {
+  std::string unit = text_at(figure, "unit");
+  return unit.empty() ? unit_of_column(read_by(formula)) : unit_named(unit);
 }
 
 Figures figures_of(const Json& claim) {
@@ -116,7 +115,10 @@ Figures figures_of(const Json& claim) {
   auto it = claim.find("figures");
   if (it != claim.end() && it->is_array())
     for (auto& f : *it)
-      if (Value v = value_from_json(member(f, "value")); v.known()) figures.push_back({text_at(f, "figure"), v});
+      if (Value v = value_from_json(member(f, "value")); v.known()) {
+        std::string formula = text_at(f, "figure");
+        figures.push_back({formula, v.type == Value::Type::number ? v.in(figure_unit(f, formula)) : v});
+      }
   return figures;
 }
 
@@ -352,7 +354,17 @@ void add_experiment(Page& page, const Entry& entry) {
   Fold fold;
   fold.kind = Fold::entry;
   fold.summary.add(counts_text(j) + ": claims, figures, measurements");
-  for (auto& [claim, text] : refuted_first(j)) fold.blocks.push_back(claim_block(entry, *claim, text));
+  // Claims about other devices or scales are one closed line.
+  Fold elsewhere;
+  elsewhere.kind = Fold::item, elsewhere.tag = name(Verdict::not_comparable);
+  for (auto& [claim, text] : refuted_first(j)) {
+    bool here = text_at(*claim, "verdict") != name(Verdict::not_comparable);
+    (here ? fold : elsewhere).blocks.push_back(claim_block(entry, *claim, text));
+  }
+  if (!elsewhere.blocks.empty()) {
+    add_verdict(elsewhere.summary, elsewhere.tag, ":").add(" " + plural(elsewhere.blocks.size(), "claim") + ".");
+    fold.blocks.push_back(elsewhere);
+  }
   add_then(fold.blocks, j);
   add_measurements_figure(fold.blocks, judged_rows(j), shown_columns(j));
   fold.blocks.push_back(measurements_block(j));
@@ -360,8 +372,58 @@ void add_experiment(Page& page, const Entry& entry) {
   page.blocks.push_back(fold);
 }
 
+// A row for each document: how many of its claims hold.
+void add_documents(Page& page, const std::vector<Entry>& entries) {
+  std::map<std::string, VerdictCounts> of;
+  for (auto& entry : entries)
+    for (auto& claim : entry[0]->list("claims")) {
+      std::vector<std::string> keys = source_keys(text_at(claim, "source"));
+      if (keys.empty()) keys = {""};
+      for (Verdict v : verdicts)
+        if (text_at(claim, "verdict") == name(v))
+          for (auto& key : keys) ++of[key][size_t(v)];
+    }
+  PageTable t;
+  t.columns = {{"document", Align::left}};
+  for (Verdict v : verdicts) t.columns.push_back({label(v)});
+  auto row = [&](const std::string& title, const std::string& key) {
+    if (!of.count(key)) return;
+    std::vector<PageCell> cells = {title};
+    for (size_t n : of[key]) cells.emplace_back(std::to_string(n));
+    t.rows.push_back(cells);
+  };
+  for (auto& s : sources()) row(std::string(s.title) + " (" + s.author + ")", s.key);
+  row("Crest's own, and others", "");
+  if (t.rows.size() < 2) return;
+  t.compact = true, t.note = "A claim of two documents counts for both.";
+  page.blocks.push_back(Heading{2, "By document"});
+  page.blocks.push_back(t);
+}
+
+// Experiments without a claim about this device and scale, in one closed line.
+void add_elsewhere(Page& page, const std::vector<Entry>& entries) {
+  Fold fold;
+  Bullets list;
+  for (auto& entry : entries)
+    list.items.push_back(Text().link(entry[0]->text("name"), id_of(*entry[0])).add(": " + entry[0]->text("title")));
+  if (list.items.empty()) return;
+  fold.summary.add(plural(list.items.size(), "experiment") + " with no claim about this kind of device or scale");
+  fold.blocks.push_back(list);
+  page.blocks.push_back(fold);
+}
+
+bool judges_here(const Entry& entry) {
+  return std::any_of(entry.begin(), entry.end(),
+                     [](auto* j) { return j->count(Verdict::not_comparable) < j->list("claims").size(); });
+}
+
 // A row for each run, grouped by experiment.
-void add_overview(Page& page, const std::vector<Entry>& entries) {
+void add_overview(Page& page, const std::vector<Entry>& all) {
+  std::vector<Entry> entries = all, elsewhere;
+  auto end = std::stable_partition(entries.begin(), entries.end(), judges_here);
+  elsewhere.assign(end, entries.end());
+  entries.erase(end, entries.end());
+  if (entries.empty()) entries.swap(elsewhere);
   std::set<std::string> scales;
   std::map<std::string, size_t> devices;
   for (auto& entry : entries)
@@ -390,6 +452,7 @@ void add_overview(Page& page, const std::vector<Entry>& entries) {
       usual + (devices.size() > 1 ? " where no other device is named." : ".");
   page.blocks.push_back(Heading{2, "Overview"});
   page.blocks.push_back(t);
+  add_elsewhere(page, elsewhere);
 }
 
 void add_refuted(Page& page, const std::vector<Entry>& entries) {
@@ -456,6 +519,7 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   page.blocks.push_back(tiles);
   page.blocks.push_back(Paragraph{Text(sentence)});
   std::vector<Entry> entries = entries_of(all);
+  add_documents(page, entries);
   add_refuted(page, entries);
   add_overview(page, entries);
   page.blocks.push_back(Heading{2, "Experiments"});

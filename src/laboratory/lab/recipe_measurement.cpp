@@ -204,10 +204,14 @@ void RecipeMeasurement::measure(LabContext& context, const std::string& grid, la
   lab::add_columns(e_, table, row);
 }
 
+void RecipeMeasurement::plan_for(const std::string& device) {
+  device_ = find_device(device, 0);
+  limit_ = device_.memory;
+}
+
 bool PlanMeasurement::set(const std::string& key, const std::string& value) {
   if (key != "device") return RecipeMeasurement::set(key, value);
-  device_ = find_device(value, 0);
-  limit_ = device_.memory;
+  plan_for(value);
   return true;
 }
 

@@ -30,6 +30,7 @@ class RecipeMeasurement : public LabMeasurement {
   virtual BenchTask task() const;
   // Changes a recipe setting; false: no such key.
   bool set_setting(const std::string& key, const std::string& value);
+  void plan_for(const std::string& device);
 
   RecipeOptions options_;
   Recipe recipe_;  // resolved after finish()
@@ -65,10 +66,17 @@ class PlanMeasurement : public RecipeMeasurement {
 class TimedMeasurement : public RecipeMeasurement {
  public:
   using RecipeMeasurement::RecipeMeasurement;
+  bool in_both_rounds() const override { return runs(); }
 
  protected:
+  // A measurement for another device is only planned.
+  bool set(const std::string& key, const std::string& value) override;
+  bool runs() const override { return !planned_; }
   void run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
            Profile& detail) const override;
+
+ private:
+  bool planned_ = false;
 };
 
 class ProfileMeasurement : public RecipeMeasurement {

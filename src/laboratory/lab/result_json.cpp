@@ -64,7 +64,10 @@ Row row_from_json(const Json& json) {
 
 static Json claim_json(const Claim& c, const ClaimResult& r) {
   Json figures = Json::array();
-  for (auto& [what, value] : r.figures) figures.push_back({{"figure", what}, {"value", to_json(value)}});
+  for (auto& [what, value] : r.figures) {
+    figures.push_back({{"figure", what}, {"value", to_json(value)}});
+    if (value.unit != Unit::number) figures.back()["unit"] = name(value.unit);
+  }
   Json json = {{"text", c.text},        {"subject", c.subject},       {"source", c.source},
                {"check", c.check.text}, {"verdict", name(r.verdict)}, {"figures", figures}};
   if (!c.quote.empty()) json["quote"] = c.quote;

@@ -62,8 +62,9 @@ std::string then_text(const Result& r, bool color) {
     const Value& here = r.then[i];
     std::string unit = t.unit.empty() ? "" : " " + printable(t.unit, 20);
     bool number = here.known() && here.type == Value::Type::number;
-    table.row({printable(t.what, 80), describe_number(t.document) + unit,
-               here.known() ? printable(describe(here)) + (number ? unit : "") : "-",
+    // Both figures have the file's unit.
+    std::string is = number && !unit.empty() ? describe(here.in(Unit::number)) + unit : describe(here);
+    table.row({printable(t.what, 80), describe_number(t.document) + unit, here.known() ? printable(is) : "-",
                number && t.document != 0 ? fmt::format("{:.2f}", here.x / t.document) : "",
                printable(section_text(t.source), 40)});
   }

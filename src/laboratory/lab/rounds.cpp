@@ -24,6 +24,8 @@ Value mean_of_rounds(const Value& a, const Value& b) {
 Value together(const std::string& column, const Value& a, const Value& b) {
   if (column == "samples") return calculate('+', a, b);
   if (column == "ms_min") return Value::number(std::min(a.x, b.x));
+  // The first measurement of a process also sees memory of its predecessors.
+  if (column.starts_with("tuning_") || column.starts_with("capture_")) return Value::number(std::min(a.x, b.x));
   if (column == "ms_max" || column.ends_with("_bytes")) return Value::number(std::max(a.x, b.x));
   if (column == "ms_std") return Value::number(std::hypot(a.x, b.x) / std::sqrt(2.0));
   if (a.exact() && b.exact() && a.x == b.x) return a;

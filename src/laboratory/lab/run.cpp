@@ -120,7 +120,7 @@ bool LabRunner::measure_next(const lab::Experiment& e, const LabMeasurements& me
   const LabMeasurement& measurement = *measurements[i];
   size_t done = round == 1 ? i : 2 * measurements.size() - 1 - i, all = measurements.size() * size_t(context_.rounds);
   double left = p.measured > 0 ? p.seconds / double(p.measured) * double(all - done) : 0;
-  if (measurement.absent().empty() && lab::info(e.kind).timed)
+  if (measurement.absent().empty() && lab::info(e.kind).timed && measurement.device().name == device_.name)
     BenchMeasure::say(fmt::format("{} [{}/{}] {} ...{}{}", e.name, i + 1, measurements.size(), measurement.spec().label,
                                   round == 2 ? " (round 2)" : "",
                                   left >= 1 ? fmt::format(" (about {} left)", format_duration(left)) : ""));
@@ -196,8 +196,9 @@ void LabRunner::repeat_first(const LabMeasurements& measurements, Progress& p,
 
 lab::Result LabRunner::run(const lab::Experiment& e, const LabMeasurements& measurements) {
   Progress p;
-  p.result.experiment = &e, p.result.scale = o_.scale,
-  p.result.device = measurements.empty() ? device_.name : measurements[0]->device().name;
+  p.result.experiment = &e, p.result.scale = o_.scale;
+  bool elsewhere = e.kind == lab::Kind::plan && !measurements.empty();
+  p.result.device = elsewhere ? measurements[0]->device().name : device_.name;
   p.identity = identity_of(e, o_.scale, measurements, device_, bench_.options().seed);
   find_earlier(e, p);
   if (p.grid.empty()) p.grid = p.identity + new_uid().substr(0, 8);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/text.h"
+#include "lab/columns.h"
 
 namespace crest::lab {
 
@@ -65,8 +66,12 @@ bool matches(const Row& row, const std::vector<Filter>& filters) {
 }
 
 Value column_of(const Row& row, const std::string& column) {
-  if (auto it = row.columns.find(column); it != row.columns.end()) return it->second;
+  if (auto it = row.columns.find(column); it != row.columns.end()) {
+    const Value& v = it->second;
+    return v.type == Value::Type::number ? v.in(unit_of_column(column)) : v;
+  }
   if (auto it = row.keys.find(column); it != row.keys.end()) return key_value(it->second);
+  if (column == "rounds") return Value::number(row.round_ms.empty() ? 1 : double(row.round_ms.size()));
   return Value::missing(row.absent.empty() ? "no " + column + " recorded" : row.absent);
 }
 

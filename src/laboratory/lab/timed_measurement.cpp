@@ -100,6 +100,12 @@ static int64_t peak_of(const std::string& part, MemoryPeak& peak, lab::Row& row)
   return bytes.peak;
 }
 
+bool TimedMeasurement::set(const std::string& key, const std::string& value) {
+  if (key != "device") return RecipeMeasurement::set(key, value);
+  plan_for(value);
+  return planned_ = true;
+}
+
 void TimedMeasurement::run(LabContext& context, CompiledSession session, RunRecord& record, lab::Row& row,
                            Profile&) const {
   BenchMeasure& bench = context.bench;

@@ -104,8 +104,8 @@ void TrainMeasurement::finish() {
     bool folder = std::filesystem::is_directory(data_, error);
     if (folder && !tokenizer_.empty())
       fail_usage("prepared data already have a tokenizer", "tokenizer", "Leave it out, or name a text file.");
-    training_.data = folder ? data_ : prepare_text({data_}, {.tokenizer = tokenizer_}).folder;
-    vocab = Dataset::open(training_.data).vocab_size();
+    training_.data = {folder ? data_ : prepare_text({data_}, {.tokenizer = tokenizer_}).folder};
+    vocab = Dataset::open(training_.data[0]).vocab_size();
   } else if (!tokenizer_.empty()) {
     fail_usage("generated text uses the byte tokenizer", "tokenizer", "Name a text file with data = \"FILE\".");
   }
@@ -152,7 +152,7 @@ void TrainMeasurement::run(LabContext& context, CompiledSession, RunRecord& reco
   std::vector<LogRow> log;
   TrainOptions o = training_;
   o.recipe = recipe_, o.device = device_, o.memory_limit = limit_;
-  if (o.data.empty()) o.data = prepare_generated_text().folder;
+  if (o.data.empty()) o.data = {prepare_generated_text().folder};
   if (!spec_.keys.count("seed")) o.seed = context.bench.options().seed;
   o.quiet = true, o.save_every = 0;
   o.on_step = [&](const StepRow& r) { trained.steps.push_back(r), log.push_back(log_row(r)); };

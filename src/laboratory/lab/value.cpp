@@ -32,17 +32,81 @@ Value Value::missing(std::string why, Type type) {
   return v;
 }
 
-std::string describe_number(double x) {
-  if (std::isfinite(x) && x == std::round(x) && std::abs(x) < 1e15) return fmt::format("{:.0f}", x);
-  return fmt::format("{:.6g}", x);
+Value Value::in(Unit u) const {
+  Value v = *this;
+  v.unit = u;
+  return v;
+}
+
+namespace {
+
+struct UnitName {
+  Unit unit;
+  const char* name;
+};
+constexpr UnitName unit_names[] = {{Unit::number, ""},
+                                   {Unit::ms, "ms"},
+                                   {Unit::bytes, "bytes"},
+                                   {Unit::flops, "flops"},
+                                   {Unit::per_second, "per_second"}};
+
+// The factor and the word behind a number of this size: 14.5e9 bytes are 14.5 GB.
+struct Scaled {
+  double factor = 1;
+  std::string word;
+};
+Scaled scale_of(double x, Unit unit) {
+  if (!std::isfinite(x)) return {};
+  int thousands = 0;
+  for (double rest = std::abs(x); rest >= 999.95 && thousands < 5; rest /= 1000) ++thousands;
+  static const char* const prefixes[] = {"", "k", "M", "G", "T", "P"};
+  static const char* const words[] = {"", "", " million", " billion", " trillion", ""};
+  double factor = std::pow(1e3, thousands);
+  switch (unit) {
+    case Unit::ms: return {1, " ms"};
+    case Unit::per_second: return {1, " tokens/s"};
+    case Unit::bytes: return {factor, std::string(" ") + prefixes[thousands] + "B"};
+    case Unit::flops: return {factor, std::string(" ") + prefixes[thousands] + "FLOP"};
+    case Unit::number: break;
+  }
+  return thousands >= 2 && thousands <= 4 ? Scaled{factor, words[thousands]} : Scaled{};
+}
+
+// Six digits of exact numbers, as documents print: 10.0001.
+std::string digits(double x, bool exact) {
+  if (std::isfinite(x) && x == std::round(x) && std::abs(x) < 1e6) return fmt::format("{:.0f}", x);
+  if (!exact && std::abs(x) >= 1e3 && std::abs(x) < 1e9) return fmt::format("{:.0f}", x);
+  return exact ? fmt::format("{:.6g}", x) : fmt::format("{:.4g}", x);
+}
+
+}  // namespace
+
+const char* name(Unit unit) {
+  for (auto& u : unit_names)
+    if (u.unit == unit) return u.name;
+  return "";
+}
+
+Unit unit_named(const std::string& name) {
+  for (auto& u : unit_names)
+    if (name == u.name) return u.unit;
+  return Unit::number;
+}
+
+std::string describe_number(double x) { return describe(Value::number(x)); }
+
+NumberText number_text(const Value& v) {
+  Scaled s = scale_of(v.x, v.unit);
+  bool whole = v.exact() && v.unit == Unit::number && s.factor == 1;
+  return {digits(v.x / s.factor, whole), digits(v.low / s.factor, false), digits(v.high / s.factor, false), s.word};
 }
 
 std::string describe(const Value& v) {
   if (!v.known()) return (v.type == Value::Type::truth ? "inconclusive: " : "unknown: ") + v.unknown;
   if (v.type == Value::Type::text) return v.text;
   if (v.type == Value::Type::truth) return v.truth == Truth::yes ? "yes" : "no";
-  if (v.exact()) return describe_number(v.x);
-  return fmt::format("{:.4g} [{:.4g} .. {:.4g}]", v.x, v.low, v.high);
+  NumberText t = number_text(v);
+  return v.exact() ? t.x + t.unit : fmt::format("{}{} [{} .. {}]", t.x, t.unit, t.low, t.high);
 }
 
 static Value from_corners(double x, const Value& a, const Value& b, double (*f)(double, double)) {
@@ -65,9 +129,19 @@ static Value arithmetic(char op, const Value& a, const Value& b) {
   }
 }
 
+// A plain number scales a unit; two different units have no name.
+static Unit resulting_unit(char op, Unit a, Unit b) {
+  if (op == '^') return Unit::number;
+  if (b == Unit::number && op == '/') return a;
+  if (op == '/') return Unit::number;
+  if (a == Unit::number || b == Unit::number) return a == Unit::number ? b : a;
+  return a == b && op != '*' ? a : Unit::number;
+}
+
 Value calculate(char op, const Value& a, const Value& b) {
   Value v = arithmetic(op, a, b);
   v.printed = a.printed || b.printed;
+  v.unit = resulting_unit(op, a.unit, b.unit);
   return v;
 }
 
@@ -76,9 +150,10 @@ static Value cannot_tell(std::string why) { return Value::missing(std::move(why)
 // yes: true for every pair of numbers in the intervals; no: true for none.
 static Value answer(bool yes, bool no, const Value& a, const Value& b) {
   if (yes || no) return Value::yes_no(yes);
+  Unit unit = a.unit == Unit::number ? b.unit : a.unit;
   return cannot_tell(fmt::format("the difference is within {}: {} against {}",
-                                 a.printed || b.printed ? "the rounding of printed figures" : "noise", describe(a),
-                                 describe(b)));
+                                 a.printed || b.printed ? "the rounding of printed figures" : "noise",
+                                 describe(a.in(unit)), describe(b.in(unit))));
 }
 
 Value compare(const std::string& op, const Value& a, const Value& b) {
@@ -114,7 +189,7 @@ Value close_to(const Value& a, const Value& b, const Value& tolerance) {
 
 Value printed(const Value& x, const Value& step) {
   Value half = calculate('/', step, Value::number(2));
-  Value v = Value::range(x.x, x.low - half.high, x.high + half.high);
+  Value v = Value::range(x.x, x.low - half.high, x.high + half.high).in(x.unit);
   v.printed = true;
   return v;
 }

@@ -7,11 +7,16 @@ namespace crest::lab {
 
 enum class Truth { no, yes, cannot_tell };
 
+// For printing. Arithmetic keeps a unit while it stays true: bytes / parameters are bytes, bytes /
+// bytes is a number.
+enum class Unit { number, ms, bytes, flops, per_second };
+
 struct Value {
   enum class Type { number, text, truth };
   Type type = Type::number;
   double x = 0, low = 0, high = 0;  // the true number is in [low, high]; both equal x if exact
   bool printed = false;             // the interval is the rounding of a printed figure
+  Unit unit = Unit::number;
   std::string text;
   Truth truth = Truth::cannot_tell;
   std::string unknown;  // why there is no value; "": there is one
@@ -25,11 +30,20 @@ struct Value {
 
   bool known() const { return unknown.empty(); }
   bool exact() const { return low == x && high == x; }
+  Value in(Unit u) const;  // the same number, counted in another unit
 };
 
-// "2.31 [2.25 .. 2.38]", "bf16", "yes", "inconclusive: WHY", "unknown: WHY".
+// "2.31 ms [2.25 .. 2.38]", "14.51 GB", "bf16", "yes", "inconclusive: WHY", "unknown: WHY".
 std::string describe(const Value& value);
+// The parts of a number for people, all in one unit. The unit starts with a blank, or is empty.
+struct NumberText {
+  std::string x, low, high, unit;
+};
+NumberText number_text(const Value& number);
+// "50304", "0.913", "124.4 million".
 std::string describe_number(double x);
+const char* name(Unit unit);               // of JSON
+Unit unit_named(const std::string& name);  // Unit::number for an unknown name
 
 // Interval arithmetic. An unknown operand makes the result unknown. op: + - * / ^
 Value calculate(char op, const Value& a, const Value& b);

@@ -23,22 +23,29 @@ static StepTime of_time(FloorTime time) {
   return t;
 }
 
-static double step_ms(const CompiledSession& session, const StagePredictor& of_stage) {
-  return pipeline_step_time(session, of_stage).step()->ms;
+static double step_ms(const CompiledSession& session, const StagePredictor& of_stage,
+                      const std::vector<const CompiledSession*>& compiled) {
+  return pipeline_step_time(session, of_stage, compiled).step()->ms;
 }
 
 StepTimer predicted_step_times(const CompiledSession& plain, const Device& device, const std::string& device_name) {
   std::optional<Calibration> calibration = find_calibration("", device);
   if (calibration && planned_time(plain, *calibration).known())
-    return {.ms = [c = std::move(*calibration)](
-                      auto& session) { return step_ms(session, [&](auto& s) { return of_time(planned_time(s, c)); }); },
+    return {.ms =
+                [c = std::move(*calibration)](auto& session, auto& compiled) {
+                  return step_ms(
+                      session, [&](auto& s) { return of_time(planned_time(s, c)); }, compiled);
+                },
             .source = "predicted from the calibration",
             .absolute = true};
   std::optional<DataSheet> sheet;
   if (device.described) sheet = sheet_of(device, device_name);
   if (!sheet) return assumed_step_times(plain, device);
-  return {.ms = [sheet = std::move(*sheet)](
-                    auto& session) { return step_ms(session, [&](auto& s) { return of_time(floor_time(s, sheet)); }); },
+  return {.ms =
+              [sheet = std::move(*sheet)](auto& session, auto& compiled) {
+                return step_ms(
+                    session, [&](auto& s) { return of_time(floor_time(s, sheet)); }, compiled);
+              },
           .source = "predicted from the data sheet",
           .absolute = true};
 }

@@ -40,7 +40,7 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet, con
   for (auto& row : t.profile.instrs) {
     if (crosses_host_link(row)) continue;
     if (ranks.possible() && communicates(row)) {
-      t.collectives_ms += row.ms = ranks.ms(row);
+      ranks.add(t, row);
       continue;
     }
     t.floor_ms += row.floor_ms;

@@ -1,6 +1,7 @@
 #include "predict/pipeline_time.h"
 
 #include <algorithm>
+#include <list>
 #include <map>
 #include <vector>
 
@@ -71,7 +72,8 @@ class StageSums {
 
 }  // namespace
 
-StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_stage) {
+StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_stage,
+                            const std::vector<const CompiledSession*>& compiled) {
   StepTime own = of_stage(s);
   if (!own.step()) return own;
   if (s.schedule.calls.empty()) {
@@ -82,22 +84,24 @@ StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_s
   StageSums sums(p);
   double flops = 0;
   // Of stages with equal work, one is compiled.
-  struct Compiled {
-    CompiledSession session;
+  std::list<CompiledSession> others;
+  struct Timed {
+    const CompiledSession* session;
     StepTime time;
   };
-  std::map<std::vector<std::string>, Compiled> known;
-  known.emplace(stage_work(s.recipe, s.stage), Compiled{s, own});
+  std::map<std::vector<std::string>, Timed> known;
+  known.emplace(stage_work(s.recipe, s.stage), Timed{&s, own});
+  for (const CompiledSession* c : compiled)
+    if (auto [it, is_new] = known.try_emplace(stage_work(c->recipe, c->stage)); is_new) it->second = {c, of_stage(*c)};
   for (int stage = 0; stage < p.ranks; ++stage) {
-    auto it = known.find(stage_work(s.recipe, stage));
-    if (it == known.end()) {
-      Compiled other{for_stage(s, stage, {.verify = false}), {}};
-      other.time = of_stage(other.session);
-      it = known.emplace(stage_work(s.recipe, stage), std::move(other)).first;
+    auto [it, is_new] = known.try_emplace(stage_work(s.recipe, stage));
+    if (is_new) {
+      others.push_back(for_stage(s, stage, {.verify = false}));
+      it->second = {&others.back(), of_stage(others.back())};
     }
-    const Compiled& c = it->second;
-    if (!c.time.step()) return c.time;
-    sums.add(c.session, *c.time.step(), stage), flops += c.time.step()->executed_flops;
+    const Timed& timed = it->second;
+    if (!timed.time.step()) return timed.time;
+    sums.add(*timed.session, *timed.time.step(), stage), flops += timed.time.step()->executed_flops;
   }
   PredictedPipeline result;
   const PartTimes times = sums.times();
@@ -125,17 +129,26 @@ std::optional<StageCosts> predicted_stage_costs(const Recipe& recipe, const Devi
   StageCosts costs;
   costs.layers.assign(size_t(recipe.model.layers), 0);
   const int ranks = recipe.layout().size(Axis::pipeline);
-  CompiledSession first = compile(recipe, device, session_programs(recipe, use), {.verify = false});
+  std::vector<int64_t> first_layer = {0};  // of each stage
+  for (int64_t n : stage_layers(recipe)) first_layer.push_back(first_layer.back() + n);
+  struct Timed {
+    CompiledSession session;
+    StepTime time;
+  };
+  std::map<std::vector<std::string>, Timed> known;
+  const CompiledSession first = compile(recipe, device, session_programs(recipe, use), {.verify = false});
   for (int stage = 0; stage < ranks; ++stage) {
-    CompiledSession s = stage == 0 ? first : for_stage(first, stage, {.verify = false});
-    const StepTime time = of_stage(s);
-    if (!time.step()) return {};
-    for (const ProfileInstr& row : time.step()->profile.instrs) {
-      const ProgramSpec& spec = s.programs[size_t(s.find(row.program))].spec;
+    auto [it, is_new] = known.try_emplace(stage_work(first.recipe, stage));
+    Timed& t = it->second;
+    if (is_new) t.session = for_stage(first, stage, {.verify = false}), t.time = of_stage(t.session);
+    if (!t.time.step()) return {};
+    for (const ProfileInstr& row : t.time.step()->profile.instrs) {
+      const ProgramSpec& spec = t.session.programs[size_t(t.session.find(row.program))].spec;
       if (spec.kind != ProgramKind::train || !passes(spec.part)) continue;
-      const int at = spec.chunk * ranks + stage;
+      const int of_chunk = spec.chunk * ranks, at = of_chunk + stage;
       if (row.layer >= 0)
-        costs.layers[size_t(row.layer)] += row.ms;
+        costs.layers[size_t(row.layer + first_layer[size_t(at)] - first_layer[size_t(of_chunk + t.session.stage)])] +=
+            row.ms;
       else if (at == 0 || at == stage_count(recipe) - 1)
         (at == 0 ? costs.before : costs.behind) += row.ms;
     }

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "plan/compile.h"
 #include "predict/step_time.h"
@@ -13,8 +14,10 @@ namespace crest {
 using StagePredictor = std::function<StepTime(const CompiledSession&)>;
 
 // The step of all ranks and stages, which wait for the slowest rank. Its rows stay those of the
-// session's stage. The same result where a stage has no prediction.
-StepTime pipeline_step_time(const CompiledSession& session, const StagePredictor& of_stage);
+// session's stage. The same result where a stage has no prediction. Stages with the work of one of
+// `compiled` are not compiled again.
+StepTime pipeline_step_time(const CompiledSession& session, const StagePredictor& of_stage,
+                            const std::vector<const CompiledSession*>& compiled = {});
 
 // Predicted times of layers, embedding and head, to cut a model into stages; none where a stage has
 // no prediction. The recipe is resolved.

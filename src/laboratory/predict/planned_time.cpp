@@ -30,7 +30,7 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
     if (crosses_host_link(row)) {
       continue;
     } else if (ranks.possible() && communicates(row)) {
-      t.collectives_ms += row.ms = ranks.ms(row);
+      ranks.add(t, row);
     } else {
       own.instrs.push_back(row);
       rows.push_back(&row);

@@ -31,6 +31,13 @@ static Json to_json(const PredictedPipeline& p) {
           {"bubble", p.bubble.fraction()},      {"transfer_ms", p.transfer_ms},       {"stages", stages}};
 }
 
+static Json to_json(const std::map<std::string, LinkTraffic>& traffic) {
+  Json json = Json::object();
+  for (auto& [axes, bytes] : traffic)
+    json[axes] = {{"in_node_bytes", bytes.in_node}, {"between_nodes_bytes", bytes.between_nodes}};
+  return json;
+}
+
 Profile step_rows(const CompiledSession& session) {
   Profile p;
   std::vector<int> calls;
@@ -73,6 +80,7 @@ Json time_json(const PredictedStep& s, double measured_share) {
       {"hidden_collectives_ms", s.hidden_collectives_ms},
       {"collectives", to_json(s.collectives)},
       {"collectives_by_axes", s.collectives_by_axes},
+      {"traffic_by_axes", to_json(s.traffic)},
       {"waiting_ms", s.waiting_ms},
       {"step_spread", s.spread.share > 0 ? Json({{"share", s.spread.share}, {"source", s.spread.source}}) : Json()},
       {"transfers_ms", s.transfers_ms},
@@ -88,8 +96,32 @@ std::string time_line(const PredictedStep& s) {
   std::string text = fmt::format("time        {} ({} to {}), {} tokens/s", duration(s.ms), duration(s.low_ms),
                                  duration(s.high_ms), format_count(s.tokens_per_second()));
   if (s.peak > 0)
-    text += fmt::format(", MFU {:.1f}% of {}", 100 * s.model_flops / s.ms * 1e3 / s.peak, format_si(s.peak, "FLOP/s"));
+    text += fmt::format(", MFU {:.1f}%, HFU {:.1f}% of {}", 100 * s.model_flops / s.ms * 1e3 / s.peak,
+                        100 * s.executed_flops / s.ms * 1e3 / s.peak, format_si(s.peak, "FLOP/s"));
   return text;
+}
+
+// "58.7 GB inside its node (data 0.72 GB, tensor 58.0 GB)"; "" without bytes.
+static std::string traffic_text(const std::map<std::string, LinkTraffic>& traffic, double LinkTraffic::*link,
+                                const char* where) {
+  double sum = 0;
+  std::vector<std::string> parts;
+  for (auto& [axes, bytes] : traffic) {
+    if (bytes.*link > 0) parts.push_back(axes + " " + format_si(bytes.*link, "B"));
+    sum += bytes.*link;
+  }
+  if (sum == 0) return "";
+  const std::string by_axes = traffic.size() > 1 ? fmt::format(" ({})", join(parts, ", ")) : "";
+  return fmt::format("{} {}{}", format_si(sum, "B"), where, by_axes);
+}
+
+static std::string traffic_line(const PredictedStep& s) {
+  std::vector<std::string> parts;
+  for (auto& [link, where] :
+       {std::pair{&LinkTraffic::in_node, s.collectives.nodes > 1 ? "inside its node" : "to others"},
+        std::pair{&LinkTraffic::between_nodes, "to other nodes"}})
+    if (std::string text = traffic_text(s.traffic, link, where); !text.empty()) parts.push_back(text);
+  return parts.empty() ? "" : fmt::format("            a rank sends {}\n", join(parts, ", and "));
 }
 
 std::string ranks_line(const PredictedStep& s) {
@@ -111,6 +143,7 @@ std::string ranks_line(const PredictedStep& s) {
       parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", axes, format_duration(ms / 1e3));
     text += fmt::format("            by axis: {}\n", parts);
   }
+  text += traffic_line(s);
   if (s.waiting_ms > 0)
     text += fmt::format("            waiting for the slowest rank {}: steps of a rank vary by {:.1f}% ({})\n",
                         format_duration(s.waiting_ms / 1e3), 100 * s.spread.share,

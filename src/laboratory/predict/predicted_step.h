@@ -23,6 +23,12 @@ struct CollectivesSource {
   double network_bytes_per_second = 0;  // of a GPU, in one direction
 };
 
+// Bytes sent by a rank in a step: to GPUs of its node (or processes of its host), and to other
+// nodes, divided as in NCCL's rings.
+struct LinkTraffic {
+  double in_node = 0, between_nodes = 0;
+};
+
 // A rank along the pipeline axis.
 struct PredictedStage {
   double passes_ms = 0, rest_ms = 0;  // per step: forward and backward passes; sums over ranks, update
@@ -52,6 +58,7 @@ struct PredictedStep {
   double hidden_collectives_ms = 0;  // next to computation
   CollectivesSource collectives;
   std::map<std::string, double> collectives_by_axes;  // parts of collectives_ms: "data", "tensor", "pipeline"
+  std::map<std::string, LinkTraffic> traffic;         // by axes, as above
   double waiting_ms = 0;                              // for the slowest rank, part of ms
   StepSpread spread;
   double transfers_ms = 0;                    // exposed copies to and from the host, part of ms

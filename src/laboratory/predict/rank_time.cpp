@@ -100,6 +100,19 @@ double RankTimes::ms(const ProfileInstr& row) const {
   return calls * network_ms({collective, transfer, sent, group}, in_node, network_);
 }
 
+// NCCL has a ring for each card of a node, so one of its ranks' sends leaves the node.
+void RankTimes::add(PredictedStep& step, ProfileInstr& row) const {
+  step.collectives_ms += row.ms = ms(row);
+  const Program& program = session_.programs[size_t(session_.find(row.program))].program;
+  const Instr& instr = program.code[size_t(row.index)];
+  const GroupSpan& group = span(axes_of(instr));
+  const double bytes = sent_bytes(program, instr, group.ranks) * std::max(1, row.calls);
+  const bool to_one = collective_of(row.op) == Collective::send_receive;
+  const double leaves = group.nodes == 1 ? 0 : to_one ? 1 : 1.0 / group.ranks_of_node();
+  LinkTraffic& traffic = step.traffic[axes_of(instr).text()];
+  traffic.in_node += bytes * (1 - leaves), traffic.between_nodes += bytes * leaves;
+}
+
 std::string why_ranks_are_not_predicted(const CompiledSession& session, const DataSheet* sheet) {
   const Recipe& r = session.recipe;
   if (r.data_parallel > 1) return "virtual ranks share a device; --ranks is predicted";

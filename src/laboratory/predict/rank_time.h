@@ -27,6 +27,8 @@ class RankTimes {
   bool possible() const { return measured_ || sheet_; }
   // Milliseconds of all calls of a communicating row.
   double ms(const ProfileInstr& row) const;
+  // Sets the row's time and counts it and its bytes as the step's.
+  void add(PredictedStep& step, ProfileInstr& row) const;
   const CollectivesSource& source() const { return source_; }
 
  private:

@@ -27,8 +27,10 @@ static StepTime time_of_rank(const CompiledSession& session, const Calibration* 
   return t;
 }
 
-StepTime step_time(const CompiledSession& session, const Calibration* calibration, const DataSheet* sheet) {
-  return pipeline_step_time(session, [&](const CompiledSession& s) { return time_of_rank(s, calibration, sheet); });
+StepTime step_time(const CompiledSession& session, const Calibration* calibration, const DataSheet* sheet,
+                   const std::vector<const CompiledSession*>& compiled) {
+  auto of_rank = [&](const CompiledSession& s) { return time_of_rank(s, calibration, sheet); };
+  return pipeline_step_time(session, of_rank, compiled);
 }
 
 std::optional<StageCosts> stage_costs(const Recipe& recipe, const Device& device, const Calibration* calibration,

@@ -10,6 +10,7 @@
 #include "profile/class_label.h"
 #include "profile/kernel_name.h"
 #include "profile/profile_summary.h"
+#include "program/mesh.h"
 #include "stats/samples.h"
 #include "terminal/fit_table.h"
 
@@ -147,6 +148,20 @@ std::vector<ProfileShare> profile_shares(const Profile& p, const ProfileView& vi
   return shares;
 }
 
+// Ranks along other axes than data share the same tokens.
+static std::string ranks_text(const std::string& ranks, const std::string& mesh) {
+  const std::string rest = "times and memory are those of rank 0";
+  try {
+    if (!mesh.empty() && mesh != "?") {
+      const int data = parse_mesh(mesh).size(Axis::data);
+      return fmt::format("{}; {} ranks ({}), {}", data > 1 ? fmt::format(" x {} data ranks", data) : "", ranks, mesh,
+                         rest);
+    }
+  } catch (const Error&) {  // a profile of another version
+  }
+  return fmt::format(" x {} ranks; {}", ranks, rest);
+}
+
 std::string profile_head(const Profile& p, const ProfileView& view) {
   auto r = [&](const char* key) { return field(p.recipe, key); };
   double step = p.step_median_ms();
@@ -158,8 +173,7 @@ std::string profile_head(const Profile& p, const ProfileView& view) {
   if (r("grad_accumulation") != "1" && p.phase != "forward")
     text += fmt::format(" x {} micro steps", r("grad_accumulation"));
   for (const char* key : {"ranks", "data_parallel"})
-    if (r(key) != "1" && r(key) != "?")
-      text += fmt::format(" x {} ranks; times and memory are those of rank 0", r(key));
+    if (r(key) != "1" && r(key) != "?") text += ranks_text(r(key), r("mesh"));
   text += fmt::format("\nstep      {} ms{} ({} runs), {} tokens/s, {} ({} + 12 L d T per token)\n", ms(step),
                       interval(p.step_ms), p.step_ms.size(), format_count(double(p.tokens) / step * 1e3),
                       format_si(p.model_flops / step * 1e3, "FLOP/s"),

@@ -380,6 +380,14 @@ Reached reached(const RunRecord& r) {
 }
 
 std::string data_name(const RunRecord& r) {
+  if (const Json* mixture = at_path(r.recipe, "/data"); mixture && mixture->is_array()) {
+    std::vector<std::string> names;
+    for (auto& source : *mixture) {
+      const std::string text = text_of(source);
+      names.push_back(text.substr(text.find_last_of('/') + 1));
+    }
+    return join(names, " + ");
+  }
   const std::string data = json_text(r.recipe, "/data"), name = data.substr(data.find_last_of('/') + 1);
   if (data == "-") return "stream";
   if (name.size() != 16 || name.find_first_not_of("0123456789abcdef") != std::string::npos) return name;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <new>
+#include <tuple>
 
 #include "bench/phase_runner.h"
 #include "core/error.h"
@@ -66,6 +67,21 @@ size_t least_batch(const TuneResult& r, const std::vector<size_t>& from, double 
   size_t first = 0;
   while (!suffices(first)) ++first;  // ends at the best
   return list[first];
+}
+
+size_t cheapest_of_fastest(const TuneResult& r, const std::vector<size_t>& from, bool by_memory) {
+  double fastest = 0;
+  for (size_t i : from) fastest = std::max(fastest, r.candidates[i].rate());
+  auto cost = [&](size_t i) {
+    const TuneCandidate& c = r.candidates[i];
+    return std::tuple(by_memory ? c.planned_bytes : 0, c.changes.size(), -c.rate());
+  };
+  size_t best = TuneResult::none;
+  for (size_t i : from) {
+    if (r.candidates[i].rate() * (1 + r.tolerance) < fastest) continue;
+    if (best == TuneResult::none || cost(i) < cost(best)) best = i;
+  }
+  return best;
 }
 
 double equal_tokens(const TuneResult& r, const std::vector<size_t>& list, size_t candidate) {

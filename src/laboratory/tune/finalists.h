@@ -13,6 +13,10 @@ namespace crest {
 // candidate at that speed.
 std::vector<size_t> finalists(const TuneResult& result, double within, size_t most, int64_t together);
 
+// Of the candidates in `from` within the result's tolerance of the fastest: the one with the least
+// memory (`by_memory`), then with the fewest changes. TuneResult::none if `from` is empty.
+size_t cheapest_of_fastest(const TuneResult& result, const std::vector<size_t>& from, bool by_memory);
+
 // The candidate in `from` with the smallest batch and otherwise the settings of the best, if each
 // doubling up from it gains less than `stop_below`; else the best.
 size_t least_batch(const TuneResult& result, const std::vector<size_t>& from, double stop_below);

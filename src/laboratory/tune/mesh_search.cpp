@@ -18,6 +18,7 @@
 #include "predict/defaults.h"
 #include "predict/step_time.h"
 #include "terminal/fit_table.h"
+#include "tune/mesh_bounds.h"
 
 namespace crest {
 
@@ -29,29 +30,18 @@ constexpr int64_t micro_batches[] = {1, 2, 4};
 // From the least recomputation to the most.
 constexpr const char* recomputes[] = {"none", "pointwise", "selective", "full"};
 
-double bytes_of_weight(const Recipe& r) { return r.precision == "fp32" || r.precision == "tf32" ? 4 : 2; }
-
-std::string shard_of(const Recipe& r) {
-  auto it = r.pass_settings.find("shard");
-  return it == r.pass_settings.end() ? "" : it->second;
-}
-
-// The memory of a plan grows with less sharding, larger micro batches and less recomputation.
+// The memory of a plan grows with the micro batch and with less recomputation. Shards and a single
+// micro step need other memory (buckets, no sums of gradients), so their plans are not compared.
 struct Size {
-  int shard = 0;  // 0: none, ... 3: weights
   int64_t batch = 1;
   size_t level = 0;  // of recomputation
-  bool least(const Size& other) const { return shard >= other.shard && batch <= other.batch && level >= other.level; }
+  bool least(const Size& other) const { return batch <= other.batch && level >= other.level; }
 };
-
-int shard_level(const std::string& shard) {
-  return shard == "weights" ? 3 : shard == "gradients" ? 2 : shard == "optimizer" ? 1 : 0;
-}
 
 // Combinations with equal settings but recomputation.
 struct Group {
   RecipeOptions options;
-  std::string place;  // mesh and schedule
+  std::string place;  // mesh, schedule, shards, and whether there are several micro steps
   Size size;
   MeshCandidate bounds;  // without recomputation; bytes with all of it
   double guess_ms = 0;   // decides the order only
@@ -61,7 +51,14 @@ class MeshSearch {
  public:
   MeshSearch(const TuneOptions& o, const Device& device, int64_t limit, const Calibration* calibration,
              const std::function<void(const std::string&)>& say)
-      : o_(o), device_(device), limit_(limit), calibration_(calibration), say_(say), sheet_(*o.sheet) {
+      : o_(o),
+        device_(device),
+        limit_(limit),
+        calibration_(calibration),
+        say_(say),
+        sheet_(*o.sheet),
+        plain_(o.recipe.finish(default_model(device))),
+        bounds_(plain_.model) {
     if (o.global_batch <= 0)
       fail_usage("a search for meshes needs the sequences of a step", "--global-batch",
                  "Give --global-batch N, or --mesh.");
@@ -74,7 +71,6 @@ class MeshSearch {
     if (o.recipe.has("data-parallel") || o.recipe.has("stages"))
       fail_usage("a search for meshes cuts the model itself", o.recipe.has("stages") ? "--stages" : "--data-parallel",
                  "Omit it, or give --mesh.");
-    plain_ = o.recipe.finish(default_model(device));
     r_.ranks = plain_.ranks;
     // The defaults for one rank; a candidate's mesh replaces the ranks.
     Recipe one = plain_;
@@ -158,8 +154,8 @@ class MeshSearch {
       if (n > 1) axes.push_back(fmt::format("{}={}", axis, n));
     set("mesh", join(axes, ","));
     if (!schedule.empty()) set("schedule-pipeline", schedule);
-    g.place = g.bounds.settings[0].second + " " + schedule;
-    g.size = {shard_level(shard), batch, 0};
+    g.place = fmt::format("{} {} {} {}", g.bounds.settings[0].second, schedule, shard, share > batch);
+    g.size = {batch, 0};
     if (!shard.empty()) set("shard", shard);
     set("batch", std::to_string(batch));
     set("grad-accumulation", std::to_string(share / batch));
@@ -167,8 +163,8 @@ class MeshSearch {
     const size_t n = recompute_levels().size();
     r_.combinations += n;
     try {
-      const MeshCandidate bounds = mesh_bounds(recipe_of(g, "none"), sheet_, peak_);
-      g.bounds.least_ms = bounds.least_ms, g.bounds.least_bytes = bounds.least_bytes;
+      const Recipe recipe = recipe_of(g, "none");
+      g.bounds.least_ms = bounds_.least_ms(recipe, peak_), g.bounds.least_bytes = bounds_.least_bytes(recipe);
     } catch (const Error& e) {
       if (e.code() != Exit::usage) throw;
       r_.not_allowed += n;
@@ -255,14 +251,18 @@ class MeshSearch {
   bool try_combination(const Group& g, const std::string& recompute) {
     const CompileOptions quick = {.verify = false};
     const Recipe recipe = recipe_of(g, recompute);
-    CompiledSession step =
-        largest_stage(compile_phase(recipe, rank_device(recipe, device_), BenchPhase::step, quick), quick);
-    if (step.limited_bytes() > limit_) return false;
-    CompiledSession whole = step;
-    extend(whole, session_programs(recipe, training_use), quick);
-    whole = largest_stage(std::move(whole), quick);
-    if (whole.limited_bytes() > limit_) return false;
-    const StepTime time = step_time(step, calibration_, &sheet_);
+    const std::vector<CompiledSession> steps =
+        distinct_stages(compile_phase(recipe, rank_device(recipe, device_), BenchPhase::step, quick), quick);
+    auto less = [](auto& a, auto& b) { return a.limited_bytes() < b.limited_bytes(); };
+    const auto most = std::max_element(steps.begin(), steps.end(), less);
+    if (most->limited_bytes() > limit_) return false;
+    std::vector<CompiledSession> wholes = steps;
+    for (CompiledSession& whole : wholes) extend(whole, session_programs(recipe, training_use), quick);
+    const auto whole = std::max_element(wholes.begin(), wholes.end(), less);
+    if (whole->limited_bytes() > limit_) return false;
+    std::vector<const CompiledSession*> compiled;
+    for (const CompiledSession& s : steps) compiled.push_back(&s);
+    const StepTime time = step_time(*most, calibration_, &sheet_, compiled);
     if (!time.step()) fail("meshes cannot be predicted: " + time.why_not, "crest tune", "Give another --device.");
     const PredictedStep& s = *time.step();
     MeshCandidate c = g.bounds;
@@ -271,7 +271,7 @@ class MeshSearch {
     c.bubble = s.pipeline ? s.pipeline->bubble.fraction() : 0;
     c.collectives_ms = s.collectives_ms, c.waiting_ms = s.waiting_ms;
     c.mfu = s.peak > 0 ? s.model_flops / s.ms * 1e3 / s.peak : 0;
-    c.planned_bytes = whole.planned_bytes();
+    c.planned_bytes = whole->planned_bytes();
     fastest_ = r_.best.empty() ? c.ms : std::min(fastest_, c.ms);
     r_.best.push_back(std::move(c));
     return true;
@@ -284,6 +284,7 @@ class MeshSearch {
   const std::function<void(const std::string&)>& say_;
   DataSheet sheet_;
   Recipe plain_;  // as given, not resolved
+  MeshBounds bounds_;
   double peak_ = 0, fastest_ = 0, said_ = 0;
   std::vector<Group> groups_;
   std::map<std::string, std::vector<Size>> refused_;  // by Group::place
@@ -333,34 +334,6 @@ bool searches_meshes(const TuneOptions& o, const Recipe& start, const Device& de
     fail_usage("meshes are searched by prediction, for a GPU that is not here", "--vary", "Give --device h100.");
   return device.described && device.kind == "cuda" && o.sheet && !o.recipe.has("mesh") &&
          (asked || (start.ranks > o.sheet->node_gpus && o.global_batch > 0 && o.vary.empty()));
-}
-
-MeshCandidate mesh_bounds(const Recipe& r, const DataSheet&, double peak) {
-  const Mesh mesh = r.layout();
-  const double data = mesh.size(Axis::data), split = mesh.size(Axis::tensor) * mesh.size(Axis::pipeline);
-  const int stages = mesh.size(Axis::pipeline);
-  const std::string shard = shard_of(r);
-  double bubble = 0;
-  if (stages > 1) {
-    const Pipeline p = pipeline_of(r);
-    if (p.kind != Pipeline::Kind::zero_bubble) bubble = double(stages - 1) / double(p.chunks * p.micro_steps);
-  }
-  MeshCandidate c;
-  // Without attention, recomputation and communication.
-  const double flops = 6 * double(matmul_parameter_count(r.model)) * double(r.tokens_per_step());
-  c.least_ms = peak > 0 ? 1e3 * flops / peak / mesh.ranks() * (1 + bubble) : 0;
-  const double weights = double(parameter_count(r.model)) / split;
-  const double state = r.optimizer == "adamw" ? 8 : 0;
-  const double of_weights = shard == "weights" ? data : 1, of_state = shard.empty() || shard == "none" ? 1 : data;
-  const double of_gradients = shard == "gradients" || shard == "weights" ? data : 1;
-  // Kept between micro steps only.
-  const double gradients = r.grad_accumulation == 1 ? 0 : r.grad_dtype == "bf16" ? 2 : 4;
-  // The first stage keeps the layer inputs of as many micro steps as there are stages.
-  const double inputs = double(r.batch * r.seq_length() * r.model.width) * bytes_of_weight(r) *
-                        double(std::min<int64_t>(stages, r.grad_accumulation)) * double(r.model.layers) / split;
-  c.least_bytes =
-      int64_t(weights * (bytes_of_weight(r) / of_weights + gradients / of_gradients + state / of_state) + inputs);
-  return c;
 }
 
 MeshSearchResult search_meshes(const TuneOptions& options, const Device& device, int64_t limit,

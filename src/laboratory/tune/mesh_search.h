@@ -37,10 +37,6 @@ struct MeshSearchResult {
   double seconds = 0;
 };
 
-// Bounds of a combination before it is planned, for tests: milliseconds at the peak rate with the
-// schedule's least bubble, and bytes of weights, gradients, optimizer state and saved layer inputs.
-MeshCandidate mesh_bounds(const Recipe& resolved, const DataSheet& sheet, double peak);
-
 // limit: bytes of a GPU. Throws does_not_fit if nothing fits, `interrupted`, and usage errors. The
 // global batch must be given.
 MeshSearchResult search_meshes(const TuneOptions& options, const Device& device, int64_t limit,

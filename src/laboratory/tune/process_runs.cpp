@@ -29,8 +29,9 @@ double ProcessRuns::step_ms(const Recipe& recipe, double max_seconds, int sample
 }
 
 Recipe one_rank_of(Recipe recipe) {
-  recipe.ranks = 1;
-  for (const char* of_ranks : {"shard", "reduce", "bucket", "gather", "comm-dtype"})
+  recipe.ranks = 1, recipe.mesh = Mesh();
+  for (const char* of_ranks :
+       {"shard", "reduce", "bucket", "gather", "comm-dtype", "stages", "schedule-pipeline", "tensor-overlap"})
     recipe.pass_settings.erase(of_ranks);
   return recipe;
 }

@@ -542,17 +542,7 @@ class Search {
     if (from.empty())
       for (size_t i = 0; i < r_.candidates.size(); ++i)
         if (r_.candidates[i].measured_ms || !here_) from.push_back(i);
-    double fastest = 0;
-    for (size_t i : from) fastest = std::max(fastest, r_.candidates[i].rate());
-    auto cost = [&](size_t i) {
-      const TuneCandidate& c = r_.candidates[i];
-      return std::tuple(o_.within > 0 ? c.planned_bytes : 0, c.changes.size(), -c.rate());
-    };
-    r_.best = TuneResult::none;
-    for (size_t i : from) {
-      if (r_.candidates[i].rate() * (1 + r_.tolerance) < fastest) continue;
-      if (r_.best == TuneResult::none || cost(i) < cost(r_.best)) r_.best = i;
-    }
+    r_.best = cheapest_of_fastest(r_, from, o_.within > 0);
     if (r_.best == TuneResult::none) fail_internal("a search measured nothing");
     r_.fastest = r_.best;
     // `within` limits the loss of speed, and its choice already has the least memory.

@@ -181,6 +181,12 @@ const std::vector<std::string>& preset_names();
 const std::map<std::string, std::string>& preset_aliases();
 // Finds a preset by name or alias; null: unknown.
 const ModelConfig* find_preset(const std::string& name);
+// Texts of settings by name, as {"optimizer", {"muon"}}.
+using SettingsOfPreset = std::map<std::string, std::vector<std::string>>;
+// The settings of recipe and training that a preset brings along. A setting in `given` is left out,
+// and the learning rate, too, if `given` has an optimizer. Empty for most presets and for other
+// models.
+SettingsOfPreset preset_settings(const std::string& name, const SettingsOfPreset& given);
 // A preset's name, a TOML file, a Hugging Face config.json, or its folder.
 ModelConfig load_model_config(const std::string& name_or_path);
 // load_model_config reads this text back.

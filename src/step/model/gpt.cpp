@@ -9,6 +9,7 @@
 
 #include "core/scalars.h"
 #include "model/parameters.h"
+#include "model/weights_map.h"
 #include "program/builder.h"
 
 namespace crest {
@@ -90,8 +91,7 @@ class GptBuilder {
   void linear_parameters(const std::string& scope, int64_t out, int64_t in, double std, bool bias) {
     matrix(scope + ".weight", out, in, std);
     if (bias) parameter(scope + ".bias", {out}, 0, 0, false);
-    const size_t layer = scope.find('.', 2) + 1;  // h.N.
-    adapter(scope, scope.substr(layer), out, in);
+    adapter(scope, role_in_layer(scope), out, in);
   }
   // Of a linear layer with this name in its block. B is zero, so a new adapter changes nothing; A
   // is initialized as in peft, uniform in +-1/sqrt(in).
@@ -276,7 +276,7 @@ class GptBuilder {
   }
 
   void head(ValueId x) {
-    if (inference_) {
+    if (inference_ && !s_.all_logits) {
       b_.origin = Origin("ln_f");
       x = b_.emit1("take_row", {x, scalars_});
     }

@@ -19,11 +19,12 @@ struct ForwardShape {
   ProgramKind kind = ProgramKind::train;
   int64_t batch = 1, seq = 1;
   int64_t cache_length = 0;
+  bool all_logits = false;  // prefill: of every token, not only the last one
 };
 
 // The host finds these values by name. Inputs: `tokens` and `targets` i32[batch, seq], `scalars`.
 // Outputs: `loss` f32[1] (train, validation; mean over the tokens of the micro batch) or `logits`
-// [batch, 1, vocab], f32 or 16-bit. `cache.N` per layer.
+// [batch, 1, vocab], f32 or 16-bit ([batch, seq, vocab] with all_logits). `cache.N` per layer.
 Program build_model(const ModelConfig& config, const ForwardShape& shape);
 
 }  // namespace crest

@@ -29,6 +29,16 @@ ModelConfig llama3(const char* name, int64_t layers, int64_t width, int64_t ff, 
   return c;
 }
 
+// nanochat's architecture: norms without weights, also of embeddings, queries and keys; squared
+// ReLU; an untied head with a cap of logits.
+ModelConfig modern(const char* name, int64_t layers, int64_t heads, int64_t width, int64_t context) {
+  ModelConfig c = gpt2(name, layers, heads, width, context);
+  c.bias = c.tied = c.norm_weight = false, c.norm = NormKind::rms, c.norm_eps = 1e-6;
+  c.position = PositionKind::rope, c.activation = ActivationKind::relu2, c.qk_norm = QkNorm::head;
+  c.embedding_norm = c.zero_projections = true, c.logit_cap = 15;
+  return c;
+}
+
 // Sizes: GPT-2 (Radford et al. 2019), the course assignment behind cs336-*, Llama 3.2 1B and 3.1
 // 8B.
 const std::vector<ModelConfig>& presets() {
@@ -47,6 +57,8 @@ const std::vector<ModelConfig>& presets() {
       llama3("llama-8B", 32, 4096, 14336, false, 8),
       gpt2("nano", 4, 4, 128, 256),
       gpt2("micro", 6, 6, 384, 256),
+      modern("modern-124M", 12, 6, 768, 1024),
+      modern("modern-nano", 4, 4, 128, 256),
   };
   return all;
 }
@@ -74,6 +86,21 @@ const ModelConfig* find_preset(const std::string& name) {
   for (auto& c : presets())
     if (c.name == wanted) return &c;
   return nullptr;
+}
+
+SettingsOfPreset preset_settings(const std::string& name, const SettingsOfPreset& given) {
+  // The rate of modded-nanogpt and nanochat is 0.02 for orthogonal updates. At a width of 768 their
+  // elements are sqrt(1 / 768) on average. Updates of Crest's Muon have elements of 0.2.
+  static const SettingsOfPreset modern = {{"optimizer", {"muon"}},   {"lr", {"0.0036"}},
+                                          {"min-lr", {"0"}},         {"schedule", {"wsd"}},
+                                          {"decay-share", {"0.65"}}, {"decay-shape", {"linear"}}};
+  const ModelConfig* preset = find_preset(name);
+  if (!preset || !preset->name.starts_with("modern-")) return {};
+  const auto is_given = [&](const char* setting) { return given.count(setting) && !given.at(setting).empty(); };
+  SettingsOfPreset result = modern;
+  std::erase_if(result, [&](auto& row) { return is_given(row.first.c_str()); });
+  if (is_given("optimizer")) result.erase("lr");  // another optimizer needs its own
+  return result;
 }
 
 }  // namespace crest

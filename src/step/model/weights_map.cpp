@@ -24,6 +24,10 @@ CanonicalTensor whole_tensor(const Param& p) {
   return t;
 }
 
+std::string_view role_in_layer(std::string_view name) {
+  return name.substr(name.starts_with("h.") ? name.find('.', 2) + 1 : 0);
+}
+
 namespace {
 
 // "h.3.attn.qkv.weight" -> "h.3.", "attn.qkv", "weight"; "ln_f.bias" -> "", "ln_f", "bias".
@@ -31,7 +35,7 @@ struct MemberName {
   std::string layer, member, kind;
 };
 MemberName split_name(const std::string& name) {
-  const size_t start = name.starts_with("h.") ? name.find('.', 2) + 1 : 0, last = name.rfind('.');
+  const size_t start = name.size() - role_in_layer(name).size(), last = name.rfind('.');
   return {name.substr(0, start), name.substr(start, last - start), name.substr(last + 1)};
 }
 

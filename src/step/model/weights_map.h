@@ -33,9 +33,12 @@ struct CanonicalTensor {
 };
 // A parameter as one tensor with Crest's name and orientation.
 CanonicalTensor whole_tensor(const Param& parameter);
+// The name within a layer: "attn.qkv.weight" of h.3.attn.qkv.weight. Other names stay.
+std::string_view role_in_layer(std::string_view name);
+
 // All tensors of a model without adapters, in the order of parameters_of. Names are from
-// family_of(config), or
-// Crest's own without a family. The tensors cover every element of every parameter once.
+// family_of(config), or Crest's own without a family. The tensors cover every element of every
+// parameter once.
 std::vector<CanonicalTensor> canonical_tensors(const ModelConfig& config);
 // What a checkpoint holds: adapters alone under Crest's own names, or canonical_tensors.
 std::vector<CanonicalTensor> saved_tensors(const ModelConfig& config);

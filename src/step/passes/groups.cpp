@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/round_up.h"
 #include "core/text.h"
+#include "model/weights_map.h"
 #include "passes/optimizers.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"

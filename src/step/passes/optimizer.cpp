@@ -88,12 +88,6 @@ bool is_owned(const PassContext& context, const Param& param) {
   return o.owned && o.takes(param) && sharding_of(context) != Sharding::none;
 }
 
-std::string_view role_in_layer(std::string_view parameter) {
-  const size_t layer = parameter.find('.'),
-               role = layer == std::string_view::npos ? layer : parameter.find('.', layer + 1);
-  return role == std::string_view::npos ? parameter : parameter.substr(role + 1);
-}
-
 Update::Update(Builder& b, const Recipe& recipe, const Param& param, const std::vector<OptimizerState>& states,
                ValueId scalars, ValueId gradient)
     : recipe(recipe), b(b), param(param), scalars(scalars), gradient(gradient) {

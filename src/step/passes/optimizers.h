@@ -53,8 +53,6 @@ std::vector<OptimizerState> optimizer_states(const PassContext& context, const P
 // Whether a rank updates its own of these tensors as wholes (passes/shard.cpp). Tensors of the same
 // role in their layers, such as h.3.attn.qkv.weight and h.7.attn.qkv.weight, have the same update.
 bool is_owned(const PassContext& context, const Param& param);
-// "attn.qkv.weight" of h.3.attn.qkv.weight.
-std::string_view role_in_layer(std::string_view parameter);
 
 // One parameter, and what its update is built from.
 class Update {

@@ -71,6 +71,9 @@ struct PipelineOptions {
 // pass's time.
 std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options = {});
 
+// Whether --disable-pass switches the pass off.
+bool is_disabled(const Recipe& recipe, std::string_view pass);
+
 // The settings of all passes, in order.
 const std::vector<Setting>& pass_settings();
 

@@ -201,6 +201,11 @@ double PassContext::number(std::string_view name) const {
   return std::get<double>(parse_setting(number, setting(name)));
 }
 
+bool is_disabled(const Recipe& recipe, std::string_view pass) {
+  const auto& off = recipe.disabled_passes;
+  return std::find(off.begin(), off.end(), pass) != off.end();
+}
+
 std::vector<PassTiming> run_passes(Program& program, const PassContext& context, const PipelineOptions& options) {
   std::vector<std::string> names;
   for (auto& p : pipeline()) names.push_back(p.name);
@@ -217,8 +222,7 @@ std::vector<PassTiming> run_passes(Program& program, const PassContext& context,
   std::vector<PassTiming> timings;
   for (auto& pass : pipeline()) {
     Timer timer;
-    auto& off = context.recipe.disabled_passes;
-    if (std::find(off.begin(), off.end(), pass.name) == off.end()) {
+    if (!is_disabled(context.recipe, pass.name)) {
       pass.run(program, context);
       if (options.verify) verify(program, pass.name);
       summed |= pass.run == data_parallel;

@@ -17,8 +17,7 @@ static int64_t rows_multiple(const Recipe& r) {
 }
 
 int64_t padded_vocabulary(const Recipe& r) {
-  const auto& off = r.disabled_passes;
-  if (std::find(off.begin(), off.end(), "vocabulary_padding") != off.end()) return r.model.vocab;
+  if (is_disabled(r, "vocabulary_padding")) return r.model.vocab;
   return round_up(r.model.vocab, rows_multiple(r));
 }
 

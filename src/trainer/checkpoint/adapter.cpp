@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
-#include <regex>
 
-#include "checkpoint/for_each_tensor.h"
+#include "checkpoint/peft_config.h"
 #include "core/error.h"
 #include "core/io.h"
-#include "core/json.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 
 namespace crest {
@@ -28,13 +26,10 @@ std::vector<std::string> AdapterModule::layers() const {
 
 namespace {
 
-// "attn.qkv" of h.0.attn.qkv; "" for other parameters.
-std::string role_of(const std::string& layer) {
-  if (layer == "lm_head") return layer;
-  const size_t dot = layer.starts_with("h.") ? layer.find('.', 2) : std::string::npos;
-  const std::string role = dot == std::string::npos ? "" : layer.substr(dot + 1);
+// Whether a linear layer can have an adapter: "h.0.attn.qkv".
+bool takes_adapter(const std::string& layer) {
   const auto& known = lora_targets();
-  return std::find(known.begin(), known.end(), role) == known.end() ? "" : role;
+  return std::find(known.begin(), known.end(), role_in_layer(layer)) != known.end();
 }
 
 }  // namespace
@@ -43,35 +38,16 @@ std::vector<AdapterModule> adapter_modules(const ModelConfig& config) {
   std::vector<AdapterModule> modules;
   for (auto& t : canonical_tensors(config)) {
     if (t.shape.size() != 2 || !t.name.ends_with(".weight")) continue;
-    if (role_of(layer_of_weight(t.parts[0].parameter)).empty()) continue;
+    if (!takes_adapter(layer_of_weight(t.parts[0].parameter))) continue;
     modules.push_back({t.name.substr(0, t.name.size() - std::strlen(".weight")), t.parts});
   }
   return modules;
 }
 
-std::string weights_hash(const LoadedModel& model) {
-  std::vector<std::string> lines;
-  auto add = [&](const TensorSpec& spec, const Digest& digest) {
-    std::string shape;
-    for (int64_t n : spec.shape) shape += fmt::format(" {}", n);
-    lines.push_back(fmt::format("{} {}{} {}\n", spec.name, name(spec.dtype), shape, to_hex(digest)));
-  };
-  if (model.checkpoint) {
-    for (auto& spec : model.checkpoint->weight_specs()) add(spec, model.checkpoint->weight_digest(spec.name));
-  } else {
-    const WeightsFolder folder = WeightsFolder::open(model.weights_path);
-    std::vector<Digest> digests(folder.tensors().size());
-    uint64_t bytes = 0;
-    for (auto& item : folder.tensors()) bytes += byte_count(item.spec);
-    for_each_tensor(digests.size(), bytes, [&](size_t i) {
-      auto& item = folder.tensors()[i];
-      digests[i] = folder.files()[item.file].hash(item.index);
-    });
-    for (size_t i = 0; i < digests.size(); ++i) add(folder.tensors()[i].spec, digests[i]);
-  }
-  std::sort(lines.begin(), lines.end());
-  const std::string text = join(lines, "");
-  return sha256_hex(text.data(), text.size());
+[[noreturn]] static void fail_adapter_as_base(const std::string& base) {
+  fail("the base of an adapter is an adapter itself", printable(base),
+       fmt::format("Merge it first: crest export {} --to merged --out DIR. Then give that folder with --base.",
+                   shell_path(base)));
 }
 
 LoadedModel open_base(const LoadedModel& adapter) {
@@ -80,9 +56,7 @@ LoadedModel open_base(const LoadedModel& adapter) {
     fail(fmt::format("the base model of the adapter {} is not there", printable(adapter.weights_path)), where,
          "Give its folder with --base DIR.");
   LoadedModel base = open_model(adapter.base_path);
-  if (base.config.lora.rank)
-    fail("the base of an adapter is an adapter itself", where,
-         fmt::format("Merge it first: crest export {} --to merged --out DIR.", where));
+  if (base.config.lora.rank) fail_adapter_as_base(adapter.base_path);
   auto shape = [](ModelConfig c) {
     c.name.clear(), c.family.clear(), c.dropout = 0, c.context = 0, c.lora = {};
     return to_toml(c);
@@ -101,77 +75,6 @@ bool is_peft_folder(const std::string& path) {
 }
 
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-// The settings of adapter_config.json with an effect on the model.
-class PeftConfig {
- public:
-  explicit PeftConfig(const std::string& folder) : where_(join_path(folder, adapter_config_file)) {
-    json_ = parse_ordered_json_guarded(read_file(where_, 16 << 20), {.bytes = 16 << 20, .keys = 100'000}, where_);
-    if (!json_.is_object()) fail("is not a JSON object", printable(where_));
-    if (get("peft_type") != "LORA") refuse("peft_type", "Crest reads LORA.");
-    for (const char* key : {"use_dora", "lora_bias", "use_qalora", "use_bdlora"})
-      if (get(key) == true) refuse(key, "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
-    if (get("bias") != "none" && !get("bias").is_null())
-      refuse("bias", "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
-    for (const char* key : {"modules_to_save", "layer_replication", "target_parameters", "trainable_token_indices",
-                            "arrow_config", "corda_config", "kasa_config", "alora_invocation_tokens"})
-      if (const Json value = get(key); !value.is_null() && !value.empty())
-        refuse(key, "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
-    // These methods change the base's weights when they begin.
-    if (const Json init = get("init_lora_weights"); init.is_string() && init != "gaussian" && init != "orthogonal")
-      refuse("init_lora_weights", "Merge it in peft: model.merge_and_unload().save_pretrained(DIR).");
-    rank = int64_t(number("r", 1, 65536));
-    alpha = number("lora_alpha", 1e-6, 1e6);
-    root = get("use_rslora") == true;
-  }
-
-  std::string base() const {
-    const Json value = get("base_model_name_or_path");
-    return value.is_string() ? value.get<std::string>() : "";
-  }
-  double factor_of(const std::string& module, int64_t module_rank) const {
-    const Json given = get("alpha_pattern"), patterns = given.is_object() ? given : Json::object();
-    double own = alpha;
-    for (auto& [key, value] : patterns.items()) {
-      if (!matches(key, module)) continue;
-      if (!value.is_number()) refuse("alpha_pattern", "Its values must be numbers.");
-      own = value.get<double>();
-      break;
-    }
-    return own / (root ? std::sqrt(double(module_rank)) : double(module_rank));
-  }
-
-  int64_t rank = 0;
-  double alpha = 0;
-  bool root = false;  // use_rslora
-
- private:
-  Json get(const char* key) const { return json_.value(key, Json()); }
-  [[noreturn]] void refuse(const char* key, const std::string& hint) const {
-    fail(fmt::format("{} = {} is not supported", key, printable(get(key).dump(), 100)), printable(where_), hint);
-  }
-  double number(const char* key, double low, double high) const {
-    const Json value = get(key);
-    if (!value.is_number() || !(value.get<double>() >= low && value.get<double>() <= high))
-      refuse(key, fmt::format("It must be a number from {} to {}.", low, high));
-    return value.get<double>();
-  }
-  // As get_pattern_key of peft.
-  bool matches(const std::string& key, const std::string& module) const {
-    if (module == key || module.ends_with("." + key)) return true;
-    try {
-      return std::regex_match(module, std::regex("(?:.*\\.)?(?:" + key + ")"));
-    } catch (const std::regex_error&) {
-      fail(fmt::format("alpha_pattern has the key '{}', which is not a regular expression", printable(key)),
-           printable(where_));
-    }
-  }
-
-  const std::string where_;
-  Json json_;
-};
 
 // An adapter of a module, as peft stores it.
 struct PeftAdapter {
@@ -203,7 +106,7 @@ class PeftReader {
       const bool one = shares_a(list);
       int64_t rank = 0;
       for (auto* adapter : list) rank = one ? adapter->rank : rank + adapter->rank;
-      const std::string role = role_of(layer);
+      const std::string role(role_in_layer(layer));
       int64_t& most = role == "attn.qkv" ? lora.qkv_rank : lora.rank;
       most = std::max(most, rank);
       if (std::find(roles.begin(), roles.end(), role) == roles.end()) roles.push_back(role);
@@ -215,6 +118,8 @@ class PeftReader {
     const double factor = config_.alpha / (config_.root ? std::sqrt(double(config_.rank)) : double(config_.rank));
     lora.rank_stabilized = config_.root && same;
     lora.alpha = same ? config_.alpha : factor * double(lora.rank);
+    lora.dropout = config_.dropout;
+    validate(model, printable(where_));  // before memory is taken
     for (auto& p : parameters_of(model))
       if (is_adapter(p)) weights[p.name].assign(size_t(p.shape.numel()), 0.0f);
     for (auto& [layer, list] : layers) fill(layer, list, model, weights);
@@ -264,6 +169,9 @@ class PeftReader {
         refuse(t, "belongs to no linear layer of the base model", "Give the folder of its base with --base DIR.");
       if (!t.readable || !is_float(t.spec.dtype) || t.spec.shape.size() != 2)
         refuse(t, "is not a matrix of floats", "Save the adapter again in fp32, bf16 or fp16.");
+      if (!config_.targets(module, found->second.parts[0].parameter == "lm_head.weight"))
+        refuse(t, "belongs to a layer without an adapter, by target_modules, exclude_modules and layers_to_transform",
+               "Save the adapter again: model.save_pretrained(DIR).");
       PeftAdapter& adapter = adapters_[module];
       const int64_t rows = t.spec.shape[0], columns = t.spec.shape[1], rank = is_a ? rows : columns;
       const Shape& weight = shapes_.at(found->second.parts[0].parameter);
@@ -284,7 +192,11 @@ class PeftReader {
       if (adapter.a.empty() || adapter.b.empty())
         fail(fmt::format("the adapter of {} lacks lora_{}", printable(module), adapter.a.empty() ? "A" : "B"),
              printable(where_), "Save the adapter again: model.save_pretrained(DIR).");
-      adapter.factor = config_.factor_of(module, adapter.rank);
+      if (const int64_t rank = config_.rank_of(module); rank != adapter.rank)
+        fail(fmt::format("the adapter of {} has rank {}, but {} says {}", printable(module), adapter.rank,
+                         adapter_config_file, rank),
+             printable(where_), "Save the adapter again: model.save_pretrained(DIR).");
+      adapter.factor = config_.factor_of(module);
     }
     if (adapters_.empty()) fail("has no adapters", printable(where_));
   }
@@ -310,7 +222,7 @@ class PeftReader {
   void fill(const std::string& layer, const std::vector<const PeftAdapter*>& list, const ModelConfig& model,
             AdapterWeights& weights) const {
     std::vector<float>&a = weights.at(layer + lora_a), &b = weights.at(layer + lora_b);
-    const int64_t rank = model.lora.rank_of(role_of(layer));
+    const int64_t rank = model.lora.rank_of(role_in_layer(layer));
     const bool one = shares_a(list);
     int64_t first = 0;  // rows of A, columns of B
     for (auto& [name, adapter] : adapters_) {
@@ -344,21 +256,20 @@ class PeftReader {
 
 LoadedModel open_peft(const std::string& path, const std::string& given,
                       const std::function<void(const std::string&)>& report) {
-  const PeftConfig config(path);
+  const PeftConfig config(path, report);
   const std::string base = given.empty() ? config.base() : given;
   if (base.empty() || !path_exists(base))
     fail(fmt::format("the base model {} of the adapter is not a folder here", printable(base)),
          printable(join_path(path, adapter_config_file)), "Give its folder with --base DIR.");
+  // Not opened: it may name itself, or this adapter.
+  if (is_peft_folder(base)) fail_adapter_as_base(base);
   LoadedModel model = open_model(base, report);
-  if (model.config.lora.rank)
-    fail("the base of an adapter is an adapter itself", printable(base),
-         fmt::format("Merge it first: crest export {} --to merged --out DIR.", printable(base)));
+  if (model.config.lora.rank) fail_adapter_as_base(base);
   model.base_path = model.weights_path;
   model.weights_path = path, model.checkpoint.reset(), model.step = -1;
   AdapterWeights weights;
   PeftReader(path, config, model.config, model.base_path).convert(model.config, weights);
   model.adapter = std::make_shared<const AdapterWeights>(std::move(weights));
-  validate(model.config, printable(path));
   return model;
 }
 

@@ -21,7 +21,7 @@ struct AdapterModule {
 };
 // "h.0.attn.qkv" of h.0.attn.qkv.weight.
 std::string layer_of_weight(const std::string& parameter);
-// All linear layers of the model that can have adapters.
+// All linear layers of the model with a place for adapters.
 std::vector<AdapterModule> adapter_modules(const ModelConfig& config);
 
 // Whether a folder holds an adapter of peft.

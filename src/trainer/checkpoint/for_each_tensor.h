@@ -8,7 +8,6 @@ namespace crest {
 
 // Calls body(i) for all i, in parallel (below a few MB in total, a parallel region costs more than
 // it saves). After all are done, throws the error of the lowest i.
-// lowest i is thrown after all are done.
 template <class Body>
 void for_each_tensor(size_t count, uint64_t total_bytes, Body body) {
   std::exception_ptr first;

@@ -106,7 +106,8 @@ struct LoadedModel {
   std::shared_ptr<const AdapterWeights> adapter;  // of peft's files; null: in the checkpoint
 };
 
-// SHA-256 over names, dtypes, shapes and contents of all tensors of a model without adapters.
+// SHA-256 over names, dtypes, shapes and contents of all tensors of a model without adapters. The
+// cache has the hashes of unchanged files.
 std::string weights_hash(const LoadedModel& model);
 // The base of an adapter. Throws if it is not there, or its weights are others than in training.
 LoadedModel open_base(const LoadedModel& adapter);

@@ -88,6 +88,12 @@ const ChatTemplate* chat_template(std::string_view name) {
   return nullptr;
 }
 
+const ChatTemplate* chat_template_of(std::string_view jinja) {
+  for (auto& t : templates)
+    if (t.jinja == jinja) return &t;
+  return nullptr;
+}
+
 std::string chat_template_names() {
   std::vector<std::string> names;
   for (auto& t : templates) names.emplace_back(t.name);
@@ -163,12 +169,10 @@ void ChatFormat::add(std::string_view form, bool trained, std::vector<DocumentPa
   }
 }
 
-std::vector<DocumentPart> ChatFormat::parts(std::span<const ChatMessage> messages) const {
+std::vector<DocumentPart> ChatFormat::all_parts(std::span<const ChatMessage> messages, bool training) const {
   std::vector<DocumentPart> parts;
   // A content is text, whatever it spells.
   auto content = [&](std::string_view text, bool trained) { add_text(text, trained, parts); };
-  while (!messages.empty() && messages.back().role != ChatRole::assistant)
-    messages = messages.first(messages.size() - 1);
   add(form_->begin, false, parts);
   if (!form_->default_system.empty() && (messages.empty() || messages[0].role != ChatRole::system)) {
     add(form_->system.before, false, parts);
@@ -182,9 +186,10 @@ std::vector<DocumentPart> ChatFormat::parts(std::span<const ChatMessage> message
       system = m.content, has_system = true;
     } else if (m.role == ChatRole::assistant) {
       add(form_->answer_prompt, false, parts);
-      add(form_->answer.before, m.trained, parts);
-      content(m.content, m.trained);
-      add(form_->answer.after, m.trained, parts);
+      const bool trained = training && m.trained;
+      add(form_->answer.before, trained, parts);
+      content(m.content, trained);
+      add(form_->answer.after, trained, parts);
     } else {
       auto& form = m.role == ChatRole::system ? form_->system : form_->user;
       add(form.before, false, parts);
@@ -198,7 +203,20 @@ std::vector<DocumentPart> ChatFormat::parts(std::span<const ChatMessage> message
       add(form.after, false, parts);
     }
   }
+  return parts;
+}
+
+std::vector<DocumentPart> ChatFormat::parts(std::span<const ChatMessage> messages) const {
+  while (!messages.empty() && messages.back().role != ChatRole::assistant)
+    messages = messages.first(messages.size() - 1);
+  std::vector<DocumentPart> parts = all_parts(messages, true);
   if (form_->answer.after.ends_with("{eos}") && !parts.empty() && parts.back().token) parts.pop_back();
+  return parts;
+}
+
+std::vector<DocumentPart> ChatFormat::prompt(std::span<const ChatMessage> messages) const {
+  std::vector<DocumentPart> parts = all_parts(messages, false);
+  add(form_->answer_prompt, false, parts);
   return parts;
 }
 

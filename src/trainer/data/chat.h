@@ -46,6 +46,8 @@ struct ChatTemplate {
 std::span<const ChatTemplate> chat_templates();
 // Null for an unknown name.
 const ChatTemplate* chat_template(std::string_view name);
+// The template with this text in Jinja. Null: none.
+const ChatTemplate* chat_template_of(std::string_view jinja);
 // "chatml, llama3, ..."
 std::string chat_template_names();
 
@@ -82,11 +84,15 @@ class ChatFormat {
   // whole. Messages after the last answer are left out, since nothing learns from them; so is an
   // end-of-text token at the end, since every document gets one.
   std::vector<DocumentPart> parts(std::span<const ChatMessage> messages) const;
+  // The parts of all messages and the beginning of the next answer: the prompt of a model.
+  // Nothing in it is trained, so neighboring texts are one part.
+  std::vector<DocumentPart> prompt(std::span<const ChatMessage> messages) const;
   // Why the messages cannot have this form, or "".
   std::string problem(std::span<const ChatMessage> messages) const;
 
  private:
   void add(std::string_view form, bool trained, std::vector<DocumentPart>& parts) const;
+  std::vector<DocumentPart> all_parts(std::span<const ChatMessage> messages, bool training) const;
   const ChatTemplate* form_;
   bool named_;
   std::vector<std::pair<std::string_view, uint32_t>> tokens_;  // in the tokenizer

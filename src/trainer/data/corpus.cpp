@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "data/interrupt.h"
 #include "data/json_lines.h"
+#include "data/parquet.h"
 #include "data/split_rule.h"
 #include "data/unicode.h"
 
@@ -73,6 +75,7 @@ class PieceMaker {
 
   // A record stays in one split, and its parts are whole. The first record is never held out.
   void add_record(std::span<const DocumentPart> parts, bool conversation) {
+    if (is_left_out(true)) return begin_document();
     uint64_t end = position_;
     for (auto& part : parts) end += part.text.size();
     held_out_ |= position_ > 0 && end > options_.boundary;
@@ -91,8 +94,21 @@ class PieceMaker {
   }
 
  private:
+  // Whether the document of this text is left out. begins: the text is its first.
+  bool is_left_out(bool begins) {
+    if (!options_.left_out) return false;
+    // A file that grew since it was compared is an error at its end.
+    if (begins) left_out_ = documents_ < options_.left_out->size() && (*options_.left_out)[documents_], ++documents_;
+    return left_out_;
+  }
+
   // clean_end: the text ends where words end anyway (a safe cut, or the end of a document).
   void emit(std::string_view text, bool clean_end) {
+    if (text.empty()) return;
+    if (is_left_out(new_document_)) {
+      new_document_ = false;
+      return;
+    }
     if (!held_out_ && position_ + text.size() > options_.boundary) {
       size_t target = options_.boundary > position_ ? size_t(options_.boundary - position_) : 0;
       size_t cut = target ? safe_cut_after(text, target) : 0;
@@ -121,33 +137,48 @@ class PieceMaker {
   const std::function<void(const CorpusPiece&)>& use_;
   std::string buffer_;
   uint64_t total_, position_ = 0;
-  bool new_document_ = true, drop_newline_ = false, held_out_ = false;
+  bool new_document_ = true, drop_newline_ = false, held_out_ = false, left_out_ = false;
+  size_t documents_ = 0;  // begun, with options_.left_out
 };
+
+// The texts of a Parquet file's rows.
+void read_rows(SourceFile& source, const CorpusOptions& options,
+               const std::function<void(std::string_view, uint64_t row, uint64_t rows)>& use) {
+  hash_source(source);
+  read_parquet(source.path.string(), source.name, options.text_key, options.bad_lines, check_interrupted, use);
+}
 
 }  // namespace
 
 void measure_sources(std::vector<SourceFile>& sources, const CorpusOptions& options,
                      const std::function<void(uint64_t, uint64_t)>& progress) {
-  auto unknown = [](const SourceFile& s) { return s.json_lines || s.compression != Compression::none; };
+  auto unknown = [](const SourceFile& s) { return s.json_lines || s.parquet || s.compression != Compression::none; };
   uint64_t all = 0, done = 0;
   for (auto& s : sources) all += unknown(s) ? s.file_bytes : 0;
   std::string block(all ? options.block_bytes : 0, '\0');
   for (auto& s : sources) {
     if (!unknown(s)) continue;
-    JsonLines lines(s.name, options.text_key, options.chat);
+    JsonLines lines(s.name, options.text_key, options.chat, options.bad_lines);
     uint64_t text = 0;
     auto document = [&](const JsonDocument& d) {
       text += d.text.size();
       for (auto& part : d.parts) text += part.text.size();
       s.records += d.record(), s.chats += d.chat;
     };
-    read_source(s, block, [&](std::string_view part, bool last, uint64_t file_done) {
-      if (s.json_lines)
-        lines.add(part, last, document);
-      else
-        text += part.size();
-      if (progress) progress(done + file_done, all);
-    });
+    if (s.parquet)
+      read_rows(s, options, [&](std::string_view row, uint64_t rows_done, uint64_t rows) {
+        text += row.size();
+        if (progress && rows_done % 256 == 0)
+          progress(done + uint64_t(double(s.file_bytes) * double(rows_done) / double(rows)), all);
+      });
+    else
+      read_source(s, block, [&](std::string_view part, bool last, uint64_t file_done) {
+        if (s.json_lines)
+          lines.add(part, last, document);
+        else
+          text += part.size();
+        if (progress) progress(done + file_done, all);
+      });
     s.bytes = text, done += s.file_bytes;
   }
 }
@@ -156,10 +187,10 @@ void read_corpus(std::vector<SourceFile>& sources, const CorpusOptions& options,
                  const std::function<void(const CorpusPiece&)>& use) {
   uint64_t total = 0;
   for (auto& source : sources) total += source.bytes;
-  PieceMaker pieces(options, total, use);
+  PieceMaker pieces(options, total - options.left_out_bytes, use);
   std::string block(options.block_bytes, '\0');
   for (auto& source : sources) {
-    JsonLines lines(source.name, options.text_key, options.chat);
+    JsonLines lines(source.name, options.text_key, options.chat, options.bad_lines);
     auto document = [&](const JsonDocument& d) {
       pieces.begin_document();
       if (d.record())
@@ -167,6 +198,13 @@ void read_corpus(std::vector<SourceFile>& sources, const CorpusOptions& options,
       else
         pieces.add(d.text, true);
     };
+    if (source.parquet) {
+      read_rows(source, options, [&](std::string_view row, uint64_t, uint64_t) {
+        pieces.begin_document();
+        pieces.add(row, true);
+      });
+      continue;
+    }
     if (!source.json_lines) pieces.begin_document();
     read_source(source, block, [&](std::string_view part, bool last, uint64_t) {
       if (source.json_lines)

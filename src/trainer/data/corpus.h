@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/bad_lines.h"
 #include "data/chat.h"
 #include "data/sources.h"
 
@@ -31,10 +32,14 @@ struct CorpusOptions {
   uint64_t boundary = UINT64_MAX;   // first corpus byte of the held-out part (moved to the next safe cut)
   std::string text_key = "text";    // of JSON lines
   ChatFormat chat = {"", nullptr};  // of their conversations
+  BadLines* bad_lines = nullptr;    // lines and rows that cannot be used; null: they are errors
+  // By document: whether it is left out (data/duplicates.h). Null: all are kept.
+  const std::vector<bool>* left_out = nullptr;
+  uint64_t left_out_bytes = 0;  // of their texts
 };
 
-// Reads JSON lines and compressed files once: finds bad lines and damage, and fills bytes, records,
-// chats and hash. `progress` gets file bytes.
+// Reads JSON lines, Parquet and compressed files once: finds bad lines and damage, and fills bytes,
+// records, chats and hash. `progress` gets file bytes.
 void measure_sources(std::vector<SourceFile>& sources, const CorpusOptions& options,
                      const std::function<void(uint64_t done, uint64_t all)>& progress);
 

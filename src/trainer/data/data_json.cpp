@@ -38,6 +38,9 @@ Json to_json(const DatasetInfo& i) {
 Json to_json(const PrepareResult& result) {
   Json json = to_json(result.info);
   json["seconds"] = result.seconds;
+  json["bad_lines"] = result.bad_lines;
+  json["duplicates"] = result.duplicates;
+  json["duplicate_bytes"] = result.duplicate_bytes;
   return json;
 }
 

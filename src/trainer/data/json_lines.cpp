@@ -24,29 +24,50 @@ bool is_json_lines(std::string_view name) {
   return name.ends_with(".jsonl") || name.ends_with(".ndjson");
 }
 
-// column: from 1; 0: the line as a whole.
-void JsonLines::refuse(const std::string& problem, const std::string& advice, size_t column) const {
-  fail(problem, fmt::format("{}, line {}{}", printable(name_), line_, column ? fmt::format(", column {}", column) : ""),
-       !advice.empty()
-           ? advice
-           : fmt::format(
-                 "Every line must be a JSON object with its text under \"{}\" (--text-key chooses another key), with "
-                 "\"prompt\" and \"answer\" (or \"completion\", \"response\"), with \"messages\" or "
-                 "\"conversations\", or with \"instruction\" and \"output\".",
-                 printable(key_)));
+// The byte of a key's value in the object of a line, which is valid JSON; without the key, of the
+// object itself.
+static size_t byte_of_value(std::string_view line, std::string_view key) {
+  constexpr const char* spaces = " \t\r";
+  int depth = 0;
+  for (size_t i = 0; i < line.size(); ++i) {
+    depth += line[i] == '{' || line[i] == '[';
+    depth -= line[i] == '}' || line[i] == ']';
+    if (line[i] != '"') continue;
+    size_t end = i + 1;
+    while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
+    const size_t next = line.find_first_not_of(spaces, end + 1);
+    if (depth == 1 && !key.empty() && next < line.size() && line[next] == ':' && line.substr(i + 1, end - i - 1) == key)
+      return line.find_first_not_of(spaces, next + 1);
+    i = end;
+  }
+  return line.find_first_not_of(spaces);
 }
 
-const std::string& JsonLines::text_at(const nlohmann::json& object, const std::string& key) const {
+void JsonLines::refuse(const std::string& problem, const std::string& advice) const {
+  const size_t byte = at_byte_ || text_.empty() ? at_byte_ : byte_of_value(text_, at_key_);
+  throw BadLine(
+      problem, fmt::format("{}, line {}, column {}", printable(name_), line_, byte + 1),
+      !advice.empty()
+          ? advice
+          : fmt::format("Every line must be a JSON object with its text under \"{}\" (--text-key chooses another key), "
+                        "with \"prompt\" and \"answer\" (or \"completion\", \"response\"), with \"messages\" or "
+                        "\"conversations\", or with \"instruction\" and \"output\".",
+                        printable(key_)));
+}
+
+const std::string& JsonLines::text_at(const nlohmann::json& object, const std::string& key) {
+  at_key_ = key;
   const nlohmann::json* value = find(object, key);
   if (!value || !value->is_string()) refuse(fmt::format("\"{}\" is not a string", printable(key)));
   return value->get_ref<const std::string&>();
 }
 
 // An answer must be present and not empty: otherwise there would be nothing to learn but to stop.
-void JsonLines::record(const nlohmann::json& object, const Use& use) const {
+void JsonLines::record(const nlohmann::json& object, const Use& use) {
   std::string answer;
   for (const char* key : {"answer", "completion", "response"}) {
     if (!find(object, key)) continue;
+    at_key_ = key;
     if (!answer.empty()) refuse(fmt::format("the line has both \"{}\" and \"{}\"", answer, key));
     answer = key;
   }
@@ -101,7 +122,8 @@ void JsonLines::use_chat(std::span<const ChatMessage> messages, const std::strin
   use({.text = {}, .parts = parts, .chat = true});
 }
 
-void JsonLines::conversation(const nlohmann::json& object, const std::string& key, const Use& use) const {
+void JsonLines::conversation(const nlohmann::json& object, const std::string& key, const Use& use) {
+  at_key_ = key;
   const nlohmann::json& list = object.at(key);
   if (!list.is_array())
     refuse(fmt::format("\"{}\" is not a list", key), "It must be a list of messages. Correct the line or remove it.");
@@ -111,7 +133,8 @@ void JsonLines::conversation(const nlohmann::json& object, const std::string& ke
 }
 
 // Alpaca's records are conversations of one question and one answer.
-void JsonLines::instruction(const nlohmann::json& object, const Use& use) const {
+void JsonLines::instruction(const nlohmann::json& object, const Use& use) {
+  at_key_ = "instruction";
   if (!find(object, "output")) refuse("the line has an \"instruction\" but no \"output\"");
   std::string question = text_at(object, "instruction");
   const std::string& answer = text_at(object, "output");
@@ -127,13 +150,29 @@ void JsonLines::instruction(const nlohmann::json& object, const Use& use) const 
   use_chat(messages, "\"instruction\"", use);
 }
 
-void JsonLines::document(std::string_view line, const Use& use) const {
+void JsonLines::skip_or_throw(const BadLine& bad) const {
+  if (!bad_lines_) throw bad;
+  bad_lines_->skip(bad);
+}
+
+void JsonLines::document(std::string_view line, const Use& use) {
+  text_ = line, at_byte_ = 0, at_key_.clear();
+  try {
+    document_of(line, use);
+  } catch (const BadLine& bad) {
+    skip_or_throw(bad);
+  }
+  text_ = {};
+}
+
+void JsonLines::document_of(std::string_view line, const Use& use) {
   if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
   nlohmann::json object;
   try {
     object = parse_json_guarded(line, {.bytes = max_line_bytes, .string_bytes = max_line_bytes}, name_);
   } catch (const JsonError& e) {
-    refuse(e.problem(), "", e.position() + 1);
+    at_byte_ = e.position();
+    refuse(e.problem());
   }
   if (!object.is_object()) refuse("the line is not a JSON object");
   const bool text = find(object, key_);
@@ -143,6 +182,7 @@ void JsonLines::document(std::string_view line, const Use& use) const {
   if (find(object, "instruction") && (!text || find(object, "output"))) return instruction(object, use);
   if (text) return use({text_at(object, key_)});
   if (find(object, "prompt")) return record(object, use);
+  at_key_ = key_;
   if (object.contains(key_)) refuse(fmt::format("\"{}\" is null", printable(key_)));
   refuse(fmt::format("the line has no key \"{}\"", printable(key_)));
 }
@@ -152,10 +192,23 @@ void JsonLines::add(std::string_view block, bool last, const std::function<void(
     size_t end = block.find('\n');
     bool whole = end != std::string_view::npos;
     std::string_view part = block.substr(0, end);
-    if (rest_.empty()) ++line_;
+    if (rest_.empty() && !too_long_) ++line_;
     // A line within one block is not copied.
-    if (rest_.size() + part.size() > max_line_bytes)
-      refuse(fmt::format("the line is longer than {}", format_bytes(double(max_line_bytes))));
+    if (!too_long_ && rest_.size() + part.size() > max_line_bytes) {
+      rest_.clear(), text_ = {}, at_byte_ = max_line_bytes;
+      try {
+        refuse(fmt::format("the line is longer than {}", format_bytes(double(max_line_bytes))));
+      } catch (const BadLine& bad) {
+        skip_or_throw(bad);
+      }
+      too_long_ = true;
+    }
+    if (too_long_) {
+      too_long_ = !whole;
+      if (!whole) return;
+      block.remove_prefix(end + 1);
+      continue;
+    }
     if (!whole && !last) {
       rest_.append(part);
       if (part.empty()) --line_;  // the line has not begun

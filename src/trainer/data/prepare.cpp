@@ -14,6 +14,7 @@
 #include "core/timer.h"
 #include "data/bpe_train.h"
 #include "data/corpus.h"
+#include "data/duplicates.h"
 #include "data/fnv.h"
 #include "data/interrupt.h"
 #include "data/staging.h"
@@ -316,6 +317,18 @@ std::optional<uint32_t> begin_token(const PrepareOptions& o, const Tokenizer& to
   return o.add_bos ? begin : std::nullopt;
 }
 
+Duplicates deduplicate(const PrepareOptions& o, std::vector<SourceFile>& sources, const CorpusOptions& corpus,
+                       uint64_t total) {
+  Duplicates found = find_duplicates(sources, corpus, [&](uint64_t done) {
+    if (o.progress) o.progress({"comparing documents", done, total});
+  });
+  if (o.message)
+    o.message(fmt::format("{} of {} left out ({}): an earlier one is the same",
+                          format_number_of(int64_t(found.duplicates), "duplicate"),
+                          format_number_of(int64_t(found.documents), "document"), format_bytes(double(found.bytes))));
+  return found;
+}
+
 // keyed: the sources when the cache key was made; empty: no cache.
 PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key,
                            const std::vector<SourceFile>& keyed) {
@@ -326,8 +339,9 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   check_out(o, in_cache);
   StagingFolder staging(o.out);
   std::optional<Tokenizer> given = given_tokenizer(o, spec);
-  CorpusOptions corpus{
-      o.separator, o.block_bytes, UINT64_MAX, o.text_key, {o.chat_template, given ? &*given : nullptr}};
+  BadLines bad_lines(o.skip_bad_lines, o.message);
+  CorpusOptions corpus{o.separator, o.block_bytes, UINT64_MAX, o.text_key, {o.chat_template, given ? &*given : nullptr},
+                       &bad_lines};
   auto sources = list_sources(o.inputs, staging.path(), o.standard_input, o.message, o.format);
   if (!keyed.empty()) expect_content(sources, keyed, o);
   if (o.overwrite && !in_cache)  // links in a folder lead anywhere
@@ -335,9 +349,16 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   measure_sources(sources, corpus, [&](uint64_t done, uint64_t all) {
     if (o.progress) o.progress({"reading", done, all});
   });
+  bad_lines.end_first_reading();
   uint64_t total = 0, records = 0, chats = 0;
   for (auto& s : sources) total += s.bytes, records += s.records, chats += s.chats;
   if (total == 0) fail_no_text(o.inputs);
+  Duplicates duplicates;
+  if (o.deduplicate) {
+    duplicates = deduplicate(o, sources, corpus, total);
+    corpus.left_out = &duplicates.left_out, corpus.left_out_bytes = duplicates.bytes;
+    total -= duplicates.bytes;
+  }
   check_space(staging.path(), spec, total);
   check_chats(o, corpus.chat, sources, chats);
   uint64_t held_out = held_out_bytes(o, spec, total);
@@ -416,6 +437,8 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
   write_meta(staging.path() / "meta.json", o, tokenizer, sources, train, val, documents, total, masks,
              chats ? corpus.chat.form().name : "", cache_key);
   PrepareResult result;
+  result.bad_lines = bad_lines.skipped();
+  result.duplicates = duplicates.duplicates, result.duplicate_bytes = duplicates.bytes;
   result.folder = staging.out();
   result.info = checked_info(staging.path(), staging.out());
   std::error_code ignored;
@@ -433,6 +456,7 @@ PrepareResult prepare_cached(PrepareOptions o, const fs::path& cache_root) {
   Spec spec = parse_spec(o);
   std::string what = fmt::format("6|{}|{}|{}|{}|{}|{}|{}|{}|{}", o.tokenizer, o.split_rule, o.separator, int(o.format),
                                  o.text_key, o.chat_template, o.add_bos, o.val_fraction, o.window);
+  if (o.skip_bad_lines || o.deduplicate) what += fmt::format("|{}|{}", o.skip_bad_lines, o.deduplicate);
   if (spec.kind == Spec::file) {  // one file or two: hash the resulting tokenizer
     Fnv64 content;
     const Tokenizer tokenizer = Tokenizer::load(o.tokenizer, o.split_rule);

@@ -13,7 +13,7 @@
 namespace crest {
 
 struct PrepareProgress {
-  const char* stage;             // "reading", "counting words", "training the tokenizer", "encoding"
+  const char* stage;  // "reading", "comparing documents", "counting words", "training the tokenizer", "encoding"
   uint64_t done = 0, total = 0;  // in this stage: bytes, or merges
 };
 
@@ -26,6 +26,8 @@ struct PrepareOptions {
   TextFormat format = TextFormat::automatic;
   std::string text_key = "text";  // of JSON lines: the key of a line's text
   std::string chat_template;      // of their conversations; empty: ChatFormat chooses
+  uint64_t skip_bad_lines = 0;    // lines of JSON and rows of Parquet without a usable text to skip; one more fails
+  bool deduplicate = false;       // of equal documents, only the first stays
   bool add_bos = false;           // every document begins with the tokenizer's begin-of-text token
   // Fraction of the corpus, at its end, held out for validation. Below 0: a tenth, at most 32 MiB.
   // 0: no validation split.
@@ -44,7 +46,8 @@ struct PrepareOptions {
 struct PrepareResult {
   std::filesystem::path folder;
   DatasetInfo info;
-  bool reused = false;  // prepare_cached found it ready
+  bool reused = false;                                          // prepare_cached found it ready
+  uint64_t bad_lines = 0, duplicates = 0, duplicate_bytes = 0;  // skipped; 0 for reused data
   double seconds = 0;
 };
 

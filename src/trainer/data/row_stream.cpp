@@ -35,14 +35,14 @@ constexpr const char* format_hint = "docs/reference/data.md describes the frames
 RowStream::RowStream(int descriptor, int64_t seq, int64_t vocab)
     : descriptor_(descriptor), seq_(seq), vocab_(vocab), buffer_(buffer_bytes), tokens_(columns()) {
   while (next_frame()) {
-    if (trains_) return;
-    for (; row_ < rows_;) {
+    if (trains_ && rows_ > 0) return;
+    while (row_ < rows_) {
       next_row(true);
       validation_.insert(validation_.end(), tokens_.begin(), tokens_.end());
     }
   }
-  fail(validation_.empty() ? "nothing was written to standard input" : "the stream has no rows to train on",
-       "standard input", fmt::format("--data - trains on rows of tokens from another program. {}", format_hint));
+  fail(frame_ == 0 ? "nothing was written to standard input" : "the stream has no rows to train on", "standard input",
+       fmt::format("--data - trains on rows of tokens from another program. {}", format_hint));
 }
 
 std::string RowStream::place() const {

@@ -15,6 +15,7 @@
 #include "data/fnv.h"
 #include "data/interrupt.h"
 #include "data/json_lines.h"
+#include "data/parquet.h"
 
 namespace crest {
 
@@ -78,6 +79,19 @@ void refuse_json_as_text(const std::string& name, std::string_view start, Compre
                    unpack.empty() ? file + " " : "", as_text));
 }
 
+// Whether the rows of this file are documents. `start`: its first bytes.
+bool has_rows(const fs::path& path, std::string_view start, TextFormat format) {
+  return format == TextFormat::automatic && start.starts_with(parquet_mark) && is_parquet(path.string());
+}
+
+// A file of rows.
+SourceFile describe_rows(const fs::path& path, const std::string& name) {
+  SourceFile s;
+  s.path = path, s.name = name, s.parquet = true;
+  s.file_bytes = File::open_read(path.string()).size();
+  return s;
+}
+
 // How a file is to be read. named: the user gave it, and it is not just a file of a folder.
 SourceFile describe(const fs::path& path, const std::string& name, std::string_view start, Compression compression,
                     TextFormat format, bool named) {
@@ -94,6 +108,16 @@ SourceFile describe(const fs::path& path, const std::string& name, std::string_v
   if (!s.json_lines && s.compression == Compression::none)
     s.bytes = s.file_bytes - (s.byte_order_mark ? byte_order_mark.size() : 0);
   return s;
+}
+
+// Like not_text, for a file that has no rows to read either.
+std::optional<NotText> neither_text_nor_rows(std::string_view start, Compression compression, std::string_view name) {
+  auto kind = not_text(start, compression, name);
+  if (kind && start.starts_with(parquet_mark))
+    kind->advice =
+        "crest data prepare FILE.parquet --text-key COLUMN reads a whole file by its name: not a part of one, a "
+        "compressed one, or standard input.";
+  return kind;
 }
 
 [[noreturn]] void fail_not_text(const NotText& kind, const std::string& name) {
@@ -116,13 +140,13 @@ SourceFile spool(File input, const std::string& name, const fs::path& folder, si
       n += got, ended = got == 0;
     }
     if (n && std::exchange(first, false) && compression_of(block) == Compression::none)
-      if (auto kind = not_text({block.data(), n}, Compression::none, name)) fail_not_text(*kind, name);
+      if (auto kind = neither_text_nor_rows({block.data(), n}, Compression::none, name)) fail_not_text(*kind, name);
     copy.write(block.data(), n);
   }
   copy.close();
   Compression compression;
   std::string start = first_text(path, name, compression);
-  if (auto kind = not_text(start, compression, name)) fail_not_text(*kind, name);
+  if (auto kind = neither_text_nor_rows(start, compression, name)) fail_not_text(*kind, name);
   if (format == TextFormat::automatic && begins_as_json_lines(start)) {
     format = TextFormat::json_lines;
     if (message)
@@ -157,7 +181,9 @@ void list_folder(const fs::path& folder, TextFormat format, std::vector<SourceFi
     check_interrupted();
     Compression compression;
     std::string name = path.string(), start = first_text(path, name, compression);
-    if (auto kind = not_text(start, compression, name)) {
+    if (has_rows(path, start, format)) {
+      sources.push_back(describe_rows(path, name));
+    } else if (auto kind = neither_text_nor_rows(start, compression, name)) {
       if (message) message(fmt::format("skipped {}: it looks like {}", printable(name), kind->what));
       if (skipped.empty()) skipped = fmt::format("{} looks like {}. {}", printable(name), kind->what, kind->advice);
     } else if (!start.empty()) {
@@ -201,7 +227,11 @@ std::vector<SourceFile> list_sources(const std::vector<std::string>& inputs, con
     } else if (fs::is_regular_file(status)) {
       Compression compression;
       std::string start = first_text(path, input, compression);
-      if (auto kind = not_text(start, compression, input)) fail_not_text(*kind, input);
+      if (has_rows(path, start, format)) {
+        sources.push_back(describe_rows(path, input));
+        continue;
+      }
+      if (auto kind = neither_text_nor_rows(start, compression, input)) fail_not_text(*kind, input);
       if (start.empty() && message) message(fmt::format("skipped {}: empty", printable(input)));
       if (!start.empty()) sources.push_back(describe(path, input, start, compression, format, true));
     } else {
@@ -236,22 +266,54 @@ void hash_contents(std::vector<SourceFile>& sources, const std::function<void(ui
   }
 }
 
-void read_source(SourceFile& source, std::string& block, const UseBlock& use) {
-  File file = File::open_read(source.path.string());
-  Fnv64 hash;
-  ContentHash content;
-  uint64_t file_done = 0;
-  auto read = [&](char* to, size_t bytes) {
+namespace {
+
+// Reads a file once, and computes or compares its hash.
+class HashedFile {
+ public:
+  explicit HashedFile(SourceFile& source) : source_(source), file_(File::open_read(source.path.string())) {}
+  // Fewer bytes only at the end.
+  size_t read(char* to, size_t bytes) {
     check_interrupted();
-    size_t n = file.read_some_at(to, bytes, file_done);
-    file_done += n;
-    if (file_done > source.file_bytes || (n < bytes && file_done != source.file_bytes))
-      fail("the file changed while it was read", printable(source.name),
+    size_t n = file_.read_some_at(to, bytes, done_);
+    done_ += n;
+    if (done_ > source_.file_bytes || (n < bytes && done_ != source_.file_bytes))
+      fail("the file changed while it was read", printable(source_.name),
            "Start again when no program is writing to it.");
-    hash.update({to, n});
-    content.update(to, n);
+    hash_.update({to, n});
+    content_.update(to, n);
     return n;
-  };
+  }
+  uint64_t done() const { return done_; }
+  void finish() {
+    if ((!source_.hash.empty() && source_.hash != hash_.hex()) ||
+        (!source_.content.empty() && source_.content != content_.hex()))
+      fail("the file changed between two readings", printable(source_.name),
+           "Start again when no program is writing to it.");
+    source_.hash = hash_.hex();
+  }
+
+ private:
+  SourceFile& source_;
+  File file_;
+  Fnv64 hash_;
+  ContentHash content_;
+  uint64_t done_ = 0;
+};
+
+}  // namespace
+
+void hash_source(SourceFile& source) {
+  HashedFile file(source);
+  std::string block(256 << 10, '\0');
+  while (file.read(block.data(), block.size()) == block.size()) {
+  }
+  file.finish();
+}
+
+void read_source(SourceFile& source, std::string& block, const UseBlock& use) {
+  HashedFile file(source);
+  auto read = [&](char* to, size_t bytes) { return file.read(to, bytes); };
   Unpacker unpacker(source.compression, source.name, read,
                     source.compression == Compression::none ? UINT64_MAX : most_text(source.file_bytes));
   size_t mark = source.byte_order_mark ? byte_order_mark.size() : 0;  // the rest of it
@@ -260,13 +322,9 @@ void read_source(SourceFile& source, std::string& block, const UseBlock& use) {
     size_t n = unpacker.read(block.data(), block.size()), skipped = std::min(n, mark);
     last = n < block.size();
     mark -= skipped;
-    use(std::string_view(block.data(), n).substr(skipped), last, file_done);
+    use(std::string_view(block.data(), n).substr(skipped), last, file.done());
   }
-  if ((!source.hash.empty() && source.hash != hash.hex()) ||
-      (!source.content.empty() && source.content != content.hex()))
-    fail("the file changed between two readings", printable(source.name),
-         "Start again when no program is writing to it.");
-  source.hash = hash.hex();
+  file.finish();
 }
 
 uint64_t text_size(const std::string& path, uint64_t most) {

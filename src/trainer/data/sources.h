@@ -20,10 +20,11 @@ struct SourceFile {
   std::filesystem::path path;
   std::string name;         // for messages and meta.json: the path, or "-" for standard input
   bool json_lines = false;  // one document per line (data/json_lines.h), else text
+  bool parquet = false;     // one document per row (data/parquet.h)
   Compression compression = Compression::none;
   bool byte_order_mark = false;  // UTF-8's: not part of the text
   uint64_t file_bytes = 0;       // of the file
-  uint64_t bytes = 0;            // of text; until they are measured, 0 for JSON lines and compressed files
+  uint64_t bytes = 0;            // of text; until they are measured, 0 for JSON lines, Parquet and compressed files
   uint64_t records = 0;          // of JSON lines, once measured: lines with prompt and answer, conversations
   uint64_t chats = 0;            // conversations among them
   std::string hash;              // of the file's bytes; filled by a reading
@@ -53,6 +54,8 @@ void hash_contents(std::vector<SourceFile>& sources,
 // GiB, or to 200 times its size.
 using UseBlock = std::function<void(std::string_view block, bool last, uint64_t file_done)>;
 void read_source(SourceFile& source, std::string& block, const UseBlock& use);
+// Computes the hash of a file whose text read_source cannot read (Parquet), or compares it.
+void hash_source(SourceFile& source);
 
 // Bytes of text in a file, or `most` if there are more.
 uint64_t text_size(const std::string& path, uint64_t most);

@@ -80,6 +80,9 @@ class Tokenizer {
   std::optional<uint32_t> end_of_text() const { return end_of_text_; }
   // A token only for the beginning of texts, as in Llama.
   std::optional<uint32_t> begin_of_text() const { return begin_of_text_; }
+  // The tokens before every text in Hugging Face `tokenizers`: what tokenizer.json's
+  // post-processor puts there.
+  std::vector<uint32_t> text_prefix() const;
   bool is_special(uint32_t id) const;
   // The special token of this text; the added token, special or not.
   std::optional<uint32_t> special(std::string_view text) const;

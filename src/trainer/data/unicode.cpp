@@ -249,4 +249,12 @@ std::string lowercase(std::string_view text) {
   return out;
 }
 
+std::string capitalize(std::string_view text) {
+  const CodePoint c = text.empty() ? CodePoint{} : code_point_at(text, 0);
+  if (!c.length) return lowercase(text);
+  utf8proc_uint8_t bytes[4];
+  const auto size = utf8proc_encode_char(utf8proc_totitle(utf8proc_int32_t(c.value)), bytes);
+  return std::string(reinterpret_cast<const char*>(bytes), size_t(size)) + lowercase(text.substr(c.length));
+}
+
 }  // namespace crest

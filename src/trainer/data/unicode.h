@@ -41,5 +41,8 @@ bool normalize(UnicodeForm form, std::string_view text, std::string& out);
 // Every character by itself, as Rust's
 // char::to_lowercase; bytes of invalid UTF-8 unchanged.
 std::string lowercase(std::string_view text);
+// The first character in title case and the others in lower case, each by itself: Python's
+// str.capitalize, except for characters with a title case of two (as the German sharp s).
+std::string capitalize(std::string_view text);
 
 }  // namespace crest

@@ -11,10 +11,12 @@
 #include "core/io.h"
 #include "core/json.h"
 #include "core/output_file.h"
+#include "core/shell_word.h"
 #include "core/text.h"
 #include "core/timer.h"
 #include "core/toml.h"
 #include "data/dataset.h"
+#include "data/mixture.h"
 #include "inference/precision.h"
 #include "plan/compile.h"
 #include "plan/defaults.h"
@@ -80,6 +82,19 @@ void write_logits(const std::string& file, Executor& executor, const TokenStream
   message(fmt::format("logits of {} written to {}", format_number_of(int64_t(n), "token"), printable(file)));
 }
 
+// The data folder in a run's config.toml.
+std::string data_of_run(const toml::table& config) {
+  const std::string one = config["data"].value_or(std::string());
+  if (const toml::array* list = config["data"].as_array(); list && list->size() > 1) {
+    std::vector<std::string> flags;
+    for (auto& source : *list)
+      flags.push_back("--data " + shell_path(parse_data_sources({source.value_or(std::string())})[0].folder));
+    fail_usage(fmt::format("the run was trained on a mixture of {} sources", list->size()), "--data",
+               fmt::format("Give one of them: {}.", join(flags, ", or ")));
+  }
+  return one.empty() || one == "-" ? one : parse_data_sources({one})[0].folder;
+}
+
 // Missing options come from the checkpoint's
 // config.toml, as in training. Returns the policy.
 std::string take_from_training(EvaluateOptions& o, const LoadedModel& model) {
@@ -87,7 +102,7 @@ std::string take_from_training(EvaluateOptions& o, const LoadedModel& model) {
   std::string where = join_path(model.weights_path, "config.toml");
   toml::table config = text ? parse_toml(*text, where) : toml::table();
   bool from_run = o.data.empty();
-  if (from_run) o.data = config["data"].value_or(std::string());
+  if (from_run) o.data = data_of_run(config);
   if (o.seq == 0) o.seq = config["seq"].value_or(int64_t(0));
   if (o.packing.empty()) o.packing = config["packing"].value_or(std::string("stream"));
   if (o.data.empty()) fail_usage("no data given", "--data", "Give a folder that crest data prepare wrote.");

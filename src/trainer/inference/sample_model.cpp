@@ -8,10 +8,6 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "data/tokenizer.h"
-#include "inference/precision.h"
-#include "plan/compile.h"
-#include "plan/defaults.h"
-#include "plan/what_fits.h"
 #include "run/text_stream.h"
 
 namespace crest {
@@ -19,7 +15,13 @@ namespace crest {
 using Json = nlohmann::ordered_json;
 
 const char* name(GenerateEnd end) {
-  return end == GenerateEnd::length ? "length" : end == GenerateEnd::end_token ? "end_of_text" : "stop";
+  switch (end) {
+    case GenerateEnd::length: return "length";
+    case GenerateEnd::end_token: return "end_of_text";
+    case GenerateEnd::stopped: return "stop";
+    case GenerateEnd::interrupted: break;
+  }
+  return "interrupted";
 }
 
 double SampledText::tokens_per_second() const {
@@ -37,13 +39,6 @@ void validate(const SampleOptions& o) {
   if (o.tokens && o.add_bos)
     fail_usage("--add-bos works on text, but --prompt-tokens gives ids", "--add-bos", "Give its id with the others.");
 }
-
-struct ModelSampler::Session {
-  CompiledSession compiled;
-  Executor executor;
-  Decoder decoder;
-  explicit Session(CompiledSession session) : compiled(std::move(session)), executor(compiled), decoder(executor) {}
-};
 
 static std::vector<int32_t> checked_ids(const std::vector<int64_t>& tokens, int64_t vocab) {
   std::vector<int32_t> ids;
@@ -79,24 +74,13 @@ ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& mode
   given_ = prompt_.size();
   int64_t context = model.config.cached_context();
   if (int64_t(given_) > context) prompt_.erase(prompt_.begin(), prompt_.end() - context);
-  Recipe recipe;
-  recipe.model = model.config;
-  recipe.batch = 1;
-  recipe.precision = inference_precision(options.precision);
-  recipe.pass_settings["weights"] = options.weights;
-  recipe = resolve(with_default_precision(recipe, options.device), options.device);
-  SessionUse use;
-  use.sampling = true;
-  use.cache_length = std::min(context, int64_t(prompt_.size()) + options.max_tokens);
-  CompiledSession session = compile(recipe, options.device, session_programs(recipe, use));
-  check_fits(session, options.memory_limit);
-  session_ = std::make_unique<Session>(std::move(session));
-  load_weights(session_->executor, model);
+  session_ = DecodingSession::open(model, {options.precision, options.weights, options.device, options.memory_limit},
+                                   std::min(context, int64_t(prompt_.size()) + options.max_tokens));
 }
 
 ModelSampler::~ModelSampler() = default;
 
-const Recipe& ModelSampler::recipe() const { return session_->compiled.recipe; }
+const Recipe& ModelSampler::recipe() const { return session_->recipe(); }
 
 int64_t ModelSampler::cache_length() const { return session_->decoder.cache_length(); }
 

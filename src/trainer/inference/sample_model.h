@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "checkpoint/weights_io.h"
+#include "inference/decoding_session.h"
 #include "run/generate.h"
 
 namespace crest {
@@ -36,7 +37,7 @@ struct SampledText {
   double tokens_per_second() const;
 };
 
-// "length", "end_of_text" or "stop".
+// "length", "end_of_text", "stop" or "interrupted".
 const char* name(GenerateEnd end);
 
 // Throws for a wrong option, before anything is opened.
@@ -63,13 +64,12 @@ class ModelSampler {
   nlohmann::ordered_json to_json(const std::vector<SampledText>& samples) const;
 
  private:
-  struct Session;
   const SampleOptions& options_;
   const LoadedModel& model_;
   const TextEnds ends_;
   std::vector<int32_t> prompt_;
   size_t given_ = 0;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<DecodingSession> session_;
 };
 
 }  // namespace crest

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/adapter.h"
 #include "core/dtype.h"
@@ -32,8 +34,7 @@ class ModuleAdapter {
       auto a = weights.find(layer + lora_a);
       if (a == weights.end()) continue;
       a_.insert(a_.end(), a->second.begin(), a->second.end());
-      const size_t dot = layer.starts_with("h.") ? layer.find('.', 2) + 1 : 0;
-      const int64_t own = c.lora.rank_of(layer.substr(dot));
+      const int64_t own = c.lora.rank_of(role_in_layer(layer));
       columns_ = int64_t(a->second.size()) / own;
       layers_.push_back({layer, rank_, own});
       rank_ += own;
@@ -135,18 +136,29 @@ void write_peft(ExportJob& job) {
   job.advance(uint64_t(trained_parameter_count(c)));
 }
 
+static std::set<std::string> parameters_in(const CanonicalTensor& t) {
+  std::set<std::string> names;
+  for (auto& part : t.parts) names.insert(part.parameter);
+  return names;
+}
+
 void write_merged(ExportJob& job) {
   std::vector<TensorSource> tensors;
+  // Several tensors may be rows of one parameter. It stays in memory until the last one is written.
+  std::map<std::string, std::vector<float>> rows;
+  std::map<std::string, int> uses;
   for (auto& t : canonical_tensors(job.config)) {
+    for (auto& name : parameters_in(t)) ++uses[name];
     TensorSource source{{t.name, job.dtype, t.shape}};
-    source.make = [&job, t](void* to) {
-      std::map<std::string, std::vector<float>> rows;
-      for (auto& part : t.parts)
-        if (auto [it, added] = rows.try_emplace(part.parameter); added) job.weights.read(part.parameter, it->second);
+    source.make = [&job, &rows, &uses, t](void* to) {
+      for (auto& name : parameters_in(t))
+        if (auto [it, added] = rows.try_emplace(name); added) job.weights.read(name, it->second);
       std::vector<float> values(size_t(t.elements()));
       gather(
           t, [&](const TensorPart& part) { return rows.at(part.parameter).data() + part.row * t.columns; },
           values.data());
+      for (auto& name : parameters_in(t))
+        if (--uses[name] == 0) rows.erase(name);
       if (job.dtype == DType::bf16)
         for (size_t i = 0; i < values.size(); ++i) static_cast<bfloat16*>(to)[i] = to_bfloat16(values[i]);
       else

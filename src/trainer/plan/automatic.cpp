@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/error.h"
 #include "passes/fp8.h"
 
 namespace crest {
@@ -48,10 +49,21 @@ bool has_usual_fp8_weights(const Recipe& r) {
 }
 
 // On two H200 it saved 7% and 9% of a step (docs/results/h200). More ranks were not measured.
+static bool overlaps_usually(const Mesh& mesh, int64_t processes, const std::string& device_kind) {
+  return device_kind == "cuda" && processes > 1 && mesh.size(Axis::tensor) == 2 && mesh.size(Axis::pipeline) == 1;
+}
+
 bool auto_tensor_overlap(const Recipe& r, const std::string& device_kind) {
-  const Mesh mesh = r.layout();
-  return device_kind == "cuda" && r.ranks > 1 && mesh.size(Axis::tensor) == 2 && mesh.size(Axis::pipeline) == 1 &&
-         !r.pass_settings.count("tensor-overlap");
+  return overlaps_usually(r.layout(), r.ranks, device_kind) && !r.pass_settings.count("tensor-overlap");
+}
+
+// The default value for a recorded mesh, which may be from anywhere.
+static const char* usual_tensor_overlap(const std::string& mesh, int64_t processes, const std::string& device_kind) {
+  try {
+    return overlaps_usually(parse_mesh(mesh), processes, device_kind) ? "rows" : "off";
+  } catch (const Error&) {
+    return "off";
+  }
 }
 
 std::vector<std::string> automatic_settings(const nlohmann::ordered_json& recipe,
@@ -73,6 +85,12 @@ std::vector<std::string> automatic_settings(const nlohmann::ordered_json& recipe
   if (text(recipe, "precision") == "fp8" && micro_steps != recipe.end() && micro_steps->is_number_integer() &&
       text(recipe, "fp8_weights") == auto_fp8_weights(micro_steps->get<int64_t>()))
     keys.emplace_back("fp8_weights");
+  // Records from before the default lack the key.
+  auto ranks = recipe.find("ranks");
+  const int64_t processes = ranks != recipe.end() && ranks->is_number_integer() ? ranks->get<int64_t>() : 1;
+  const std::string overlap = text(recipe, "tensor_overlap");
+  if (overlap.empty() || overlap == usual_tensor_overlap(text(recipe, "mesh"), processes, text(device, "kind")))
+    keys.emplace_back("tensor_overlap");
   return keys;
 }
 

@@ -1,4 +1,4 @@
-// The memory of NCCL's communicators on each GPU, counted by the plan.
+// An estimate of the memory of NCCL's communicators on each GPU, counted by the plan.
 #pragma once
 #include <cstdint>
 #include <set>

@@ -183,10 +183,14 @@ std::vector<ProgramSpec> session_programs(const Recipe& r, const SessionUse& use
   if (use.validation)
     specs.push_back(
         {"validation", ProgramKind::validation, use.validation_batch ? use.validation_batch : r.batch, seq});
-  if (use.sampling) {
-    int64_t cache = use.cache_length ? use.cache_length : r.model.cached_context();
+  if (use.sampling || use.scoring) {
+    const int64_t cache = use.cache_length ? use.cache_length : r.model.cached_context();
     specs.push_back({"prefill", ProgramKind::prefill, 1, std::min(use.prefill, cache), cache});
-    specs.push_back({"decode", ProgramKind::decode, 1, 1, cache});
+    if (use.sampling) specs.push_back({"decode", ProgramKind::decode, 1, 1, cache});
+    if (use.scoring) {
+      specs.push_back({"score", ProgramKind::prefill, 1, std::min(use.prefill, cache), cache});
+      specs.back().all_logits = true;
+    }
   }
   return specs;
 }
@@ -371,8 +375,7 @@ CompiledSession compile(const Recipe& recipe, const Device& device, const std::v
   CompiledSession s;
   s.recipe = resolve(recipe, device);
   for (auto& pass : pipeline())
-    if (auto& off = s.recipe.disabled_passes;
-        pass.required && std::find(off.begin(), off.end(), pass.name) != off.end())
+    if (pass.required && is_disabled(s.recipe, pass.name))
       fail_usage(fmt::format("a run needs the pass {}: {}", pass.name, pass.required), "--disable-pass",
                  "Leave it on. crest program --disable-pass NAME --after prune prints a Program without it.");
   s.device = device, s.stage = options.stage;
@@ -408,7 +411,7 @@ CompiledSession for_stage(const CompiledSession& s, int stage, const CompileOpti
 static void add_program(CompiledSession& s, const ProgramSpec& spec, const CompileOptions& options) {
   CompiledProgram c;
   c.spec = spec;
-  c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length});
+  c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length, spec.all_logits});
   c.program.name = spec.name;
   c.timings = run_passes(c.program, pass_context(s.recipe, spec, s.device), {"", options.verify});
   std::vector<CompiledProgram> parts;

@@ -19,7 +19,7 @@ namespace crest {
 
 // One Program of a session.
 struct ProgramSpec {
-  std::string name;  // "train", "train.first", "train.forward", "update", "validation", "prefill", "decode", "start"
+  std::string name;  // "train", "train.first", "train.forward", "update", "validation", "prefill", "decode", "score", "start"
   ProgramKind kind = ProgramKind::train;
   int64_t batch = 1, seq = 1;
   int64_t cache_length = 0;
@@ -29,6 +29,7 @@ struct ProgramSpec {
   // For a segment of a pipeline stage (passes/segments.h): the name of its whole Program.
   std::string of = {};
   SegmentKind part = SegmentKind::backward;
+  bool all_logits = false;  // ForwardShape::all_logits
 };
 
 struct CompiledProgram {
@@ -97,8 +98,9 @@ struct SessionUse {
   bool train = false, update = false, validation = false;
   bool forward_saved = false;    // the forward half of a micro step, keeping the values for a backward pass
   bool sampling = false;         // prefill and decode
+  bool scoring = false;          // prefill, and score: the logits of given tokens
   int64_t validation_batch = 0;  // 0: the micro batch
-  int64_t prefill = 64;          // tokens per prefill call
+  int64_t prefill = 64;          // tokens per call of prefill and score
   int64_t cache_length = 0;      // 0: the model's context
 };
 

@@ -38,7 +38,8 @@ bool of_rows(const Instr& instr) { return !along_data(instr) && std::string_view
 std::optional<CompiledSession> on_ranks(const CompiledSession& s, Axis axis, int ranks, std::string& why) {
   Recipe r = s.recipe;
   r.data_parallel = 1, r.ranks = ranks, r.mesh = {{axis, ranks}};
-  r.pass_settings.erase("stages"), r.pass_settings.erase("schedule-pipeline");
+  // Each mesh has its own cut and its own default of overlap.
+  for (const char* of_mesh : {"stages", "schedule-pipeline", "tensor-overlap"}) r.pass_settings.erase(of_mesh);
   SessionUse use;
   use.train = use.update = true;
   try {

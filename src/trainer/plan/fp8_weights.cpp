@@ -33,7 +33,7 @@ Recipe fp8_weights_within(const Recipe& recipe, const Device& device, int64_t li
   const size_t best =
       bytes.back() <= limit ? bytes.size() - 1 : size_t(std::min_element(bytes.begin(), bytes.end()) - bytes.begin());
   const Recipe& chosen = choices[best];
-  if (note && best > 0)
+  if (note && best > 0 && bytes[best] <= limit)
     note(
         fmt::format("note     8-bit weights are made again in each micro step: keeping them needs {} of {} "
                     "(--fp8-weights changes it)",

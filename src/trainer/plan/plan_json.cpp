@@ -117,7 +117,8 @@ Json memory_to_json(const CompiledSession& s, int rows) {
                       {"category", name(b.category)}});
   Json communicators = Json::array();
   for (const CommunicatorMemory& c : s.communicators)
-    communicators.push_back({{"axes", c.axes.text()}, {"ranks", c.ranks}, {"peers", c.peers}, {"bytes", c.bytes}});
+    communicators.push_back(
+        {{"axes", c.axes.text()}, {"ranks", c.ranks}, {"peers", c.peers}, {"bytes", c.bytes}, {"source", "estimate"}});
   return {{"planned_bytes", s.planned_bytes()},
           {"persistent_bytes", s.persistent_bytes},
           {"transient_bytes", s.transient_bytes},

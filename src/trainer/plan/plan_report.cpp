@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "backend/device_json.h"
@@ -30,28 +31,32 @@ Device rank_device(const Recipe& recipe, Device device) {
   return device;
 }
 
-// Every stage needs its memory. Plans the largest stage and returns all.
+// Every stage needs its memory. Plans the largest stage and returns those with different work.
 static std::vector<CompiledSession> add_stages(PlanReport& r, const CompileOptions& quick) {
   const int ranks = r.session.recipe.layout().size(Axis::pipeline);
   if (ranks == 1 || r.session.schedule.calls.empty()) return {};
   const Recipe recipe = r.session.recipe;
   const std::vector<int64_t> layers = stage_layers(recipe);
-  std::vector<CompiledSession> all = all_stages(r.session, quick);
+  std::vector<CompiledSession> distinct = distinct_stages(r.session, quick);
+  std::map<std::vector<std::string>, const CompiledSession*> by_work;
+  for (const CompiledSession& stage : distinct) {
+    by_work[stage_work(recipe, stage.stage)] = &stage;
+    if (stage.limited_bytes() > r.session.limited_bytes()) r.session = stage;
+  }
   for (int s = 0; s < ranks; ++s) {
-    const CompiledSession& stage = all[size_t(s)];
+    const CompiledSession& stage = *by_work.at(stage_work(recipe, s));
     StagePlan& plan = r.stages.emplace_back();
-    plan.planned_bytes = stage.planned_bytes(), plan.executed_flops = executed_flops(stage);
-    plan.fits = stage.limited_bytes() <= r.rank_limit;
+    plan.planned_bytes = planned_bytes(stage, s), plan.executed_flops = executed_flops(stage);
+    plan.fits = plan.planned_bytes + stage.limited_bytes() - stage.planned_bytes() <= r.rank_limit;
     for (size_t at = size_t(s); at < layers.size(); at += size_t(ranks))
       plan.layers += fmt::format("{}{}", plan.layers.empty() ? "" : "+", layers[at]);
     for (int slots : stage.schedule.slots[size_t(s)]) plan.micro_steps += slots;
-    if (stage.planned_bytes() > r.session.planned_bytes()) r.session = stage;
   }
   PartTimes times = times_by_flops(recipe);
   times.transfer = 0;
   r.bubble = bubble_of(pipeline_of(recipe), times);
   if (!r.fits()) r.cut_that_fits = stages_that_fit(r.session, r.rank_limit);
-  return all;
+  return distinct;
 }
 
 // With larger batches, another stage may need the most memory.

@@ -109,6 +109,7 @@ namespace {
 Recipe plain_recipe(const std::string& model, const ModelConfig& otherwise) {
   Recipe recipe;
   recipe.model = otherwise;
+  settings_of(recipe).apply(preset_settings(model, {}));
   try {
     recipe.model = load_model_config(model);
   } catch (const Error&) {  // from another program or machine
@@ -181,6 +182,7 @@ int RecipeOptions::processes() const {
 Recipe RecipeOptions::finish(const std::string& default_model) const {
   GivenSettings all = given;
   if (!has("model")) all["model"] = {default_model};
+  all.merge(preset_settings(all["model"].back(), given));
   Recipe r;
   settings_of(r).apply(all);
   check_same_ranks(*this, r);

@@ -161,7 +161,7 @@ StepTimer assumed_step_times(const CompiledSession&, const Device& device) {
   const bool gpu = device.kind == "cuda";
   const double flops = gpu ? 600e12 : 1e12, bytes = gpu ? 3e12 : 20e9;  // per second; only their ratio matters
   return {.ms =
-              [=](const CompiledSession& session) {
+              [=](const CompiledSession& session, auto&) {
                 return 1e3 * sum_of_step(session, [&](const Program& p, const Instr& i) {
                          Cost cost = i.op->cost(p, i);
                          return std::max(cost.flops / flops, cost.bytes() / (i.op->crosses_memories() ? flops : bytes));
@@ -169,6 +169,45 @@ StepTimer assumed_step_times(const CompiledSession&, const Device& device) {
               },
           .source = "by FLOPs and bytes alone; crest calibrate adds times"};
 }
+
+// The stages of a pipeline for many values of --recompute. A stage is compiled once for each of its
+// own values.
+class StagesByRecompute {
+ public:
+  StagesByRecompute(const Device& device, const SessionUse& use) : device_(device), use_(use) {}
+
+  StepCost cost(const Recipe& recipe, const StepTimer& timer) {
+    if (known_.size() > most_sessions) known_.clear();
+    int64_t bytes = 0;
+    std::vector<const CompiledSession*> stages;
+    for (int stage = 0; stage < recipe.layout().size(Axis::pipeline); ++stage) {
+      const CompiledSession& s = session(recipe, stage);
+      bytes = std::max(bytes, planned_bytes(s, stage) + s.limited_bytes() - s.planned_bytes());
+      stages.push_back(&s);
+    }
+    CompiledSession first = *stages[0];
+    first.recipe = recipe;
+    return {timer.ms(first, stages), bytes};
+  }
+
+ private:
+  const CompiledSession& session(const Recipe& recipe, int stage) {
+    const CompileOptions quick = {.verify = false};
+    auto [it, is_new] = known_.try_emplace(stage_work(recipe, stage));
+    if (is_new && !first_) first_ = compile(recipe, device_, session_programs(recipe, use_), quick);
+    if (is_new) {
+      first_->recipe = recipe;
+      it->second = for_stage(*first_, stage, quick);
+    }
+    return it->second;
+  }
+
+  static constexpr size_t most_sessions = 64;  // some MiB each
+  const Device& device_;
+  const SessionUse use_;
+  std::optional<CompiledSession> first_;  // its schedule is that of all values
+  std::map<std::vector<std::string>, CompiledSession> known_;
+};
 
 // The fastest recompute of a recipe within the budget; the smallest plan if none fits.
 static RecomputeChoice choose_recompute(const Recipe& recipe, const Device& device, int64_t budget,
@@ -180,17 +219,22 @@ static RecomputeChoice choose_recompute(const Recipe& recipe, const Device& devi
     return compile(r, device, session_programs(resolve(r, device), planned), {.verify = false});
   };
   // Validation and samples add the same bytes to every plan.
+  if (recipe.layout().size(Axis::pipeline) > 1) {
+    StagesByRecompute stages(device, use);
+    return choose_recompute(recipe.model.layers, budget, [&](const std::string& value) {
+      Recipe r = recipe;
+      r.recompute = value;
+      return stages.cost(resolve(r, device), timer);
+    });
+  }
   CompiledSession plain = step("none", true);
   int64_t least = 0;
   for (auto& c : plain.programs)
     if (c.spec.kind != ProgramKind::train) least = std::max(least, c.memory.bytes);
   return choose_recompute(recipe.model.layers, budget, [&](const std::string& value) {
     CompiledSession session = step(value, false);
-    // Pipeline stages keep activations in slots, and any stage may need the most.
-    if (recipe.layout().size(Axis::pipeline) > 1)
-      return StepCost{timer.ms(session), largest_stage(step(value, true), {.verify = false}).limited_bytes()};
     int64_t bytes = plain.limited_bytes() - plain.transient_bytes + std::max(least, session.transient_bytes);
-    return StepCost{timer.ms(session), bytes};
+    return StepCost{timer.ms(session, {}), bytes};
   });
 }
 

@@ -34,9 +34,10 @@ RecomputeChoice choose_recompute(int64_t layers, int64_t budget,
 
 // Step times of one recipe. They have one source, so they are comparable.
 struct StepTimer {
-  std::function<double(const CompiledSession&)> ms;  // milliseconds of a step
-  std::string source;                                // a note about the source
-  bool absolute = false;                             // the times are for this device; false: only ratios mean anything
+  // Milliseconds of a step. The other stages of a pipeline are `compiled`, or compiled for it.
+  std::function<double(const CompiledSession&, const std::vector<const CompiledSession*>& compiled)> ms;
+  std::string source;     // a note about the source
+  bool absolute = false;  // the times are for this device; false: only ratios mean anything
 };
 // Creates a timer for a recipe on a device. plain: the session without recompute.
 using StepTimerOf = std::function<StepTimer(const CompiledSession& plain, const Device& device)>;

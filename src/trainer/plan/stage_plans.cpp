@@ -13,13 +13,6 @@
 
 namespace crest {
 
-std::vector<CompiledSession> all_stages(const CompiledSession& session, const CompileOptions& options) {
-  std::vector<CompiledSession> all;
-  for (int stage = 0; stage < session.recipe.layout().size(Axis::pipeline); ++stage)
-    all.push_back(stage == session.stage ? session : for_stage(session, stage, options));
-  return all;
-}
-
 std::vector<std::string> stage_work(const Recipe& recipe, int stage) {
   const std::vector<int64_t> layers = stage_layers(recipe);
   const std::vector<std::string> recompute = recompute_by_layer(recipe.recompute, recipe.model.layers);
@@ -36,9 +29,8 @@ std::vector<std::string> stage_work(const Recipe& recipe, int stage) {
   return work;
 }
 
-CompiledSession largest_stage(CompiledSession session, const CompileOptions& options) {
+std::vector<CompiledSession> distinct_stages(CompiledSession session, const CompileOptions& options) {
   const int stages = session.recipe.layout().size(Axis::pipeline);
-  if (stages == 1) return session;
   auto slots = [&](int stage) {
     if (session.schedule.slots.empty()) return 0;
     const std::vector<int>& of_chunks = session.schedule.slots[size_t(stage)];
@@ -49,12 +41,30 @@ CompiledSession largest_stage(CompiledSession session, const CompileOptions& opt
     auto [it, is_new] = with_most_slots.try_emplace(stage_work(session.recipe, stage), stage);
     if (!is_new && slots(stage) > slots(it->second)) it->second = stage;
   }
-  CompiledSession largest = session;
-  for (auto& [work, stage] : with_most_slots)
-    if (stage != session.stage)
-      if (CompiledSession other = for_stage(session, stage, options); other.limited_bytes() > largest.limited_bytes())
-        largest = std::move(other);
-  return largest;
+  std::set<int> chosen;
+  for (auto& [work, stage] : with_most_slots) chosen.insert(stage);
+  chosen.erase(session.stage);
+  std::vector<CompiledSession> list = {std::move(session)};
+  for (int stage : chosen) list.push_back(for_stage(list[0], stage, options));
+  return list;
+}
+
+int64_t planned_bytes(const CompiledSession& s, int stage) {
+  std::map<ProgramKind, int64_t> slots;  // of all chunks
+  for (const SlotArea& area : s.areas) {
+    const bool scheduled = area.kind == ProgramKind::train;
+    slots[area.kind] +=
+        area.bytes * (scheduled ? s.schedule.slots.at(size_t(stage)).at(size_t(area.chunk)) : area.slots);
+  }
+  int64_t most = 0;
+  for (auto& [kind, bytes] : slots) most = std::max(most, bytes);
+  return s.planned_bytes() - s.slot_bytes + most;
+}
+
+CompiledSession largest_stage(CompiledSession session, const CompileOptions& options) {
+  std::vector<CompiledSession> stages = distinct_stages(std::move(session), options);
+  return std::move(*std::max_element(stages.begin(), stages.end(),
+                                     [](auto& a, auto& b) { return a.limited_bytes() < b.limited_bytes(); }));
 }
 
 std::string stages_that_fit(const CompiledSession& session, int64_t limit) {

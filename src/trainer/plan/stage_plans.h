@@ -8,13 +8,15 @@
 
 namespace crest {
 
-// The session of each stage, by coordinate along the pipeline axis; without stages, the session
-// itself.
-std::vector<CompiledSession> all_stages(const CompiledSession& session, const CompileOptions& options = {});
 // What a stage computes: its layers and their recomputation. Stages of equal work have Programs of
 // equal size and time; the slots between the Programs may differ.
 std::vector<std::string> stage_work(const Recipe& recipe, int stage);
-// The stage with the most memory. Of stages with equal work, it compiles the one with most slots.
+// The session, then for each other work the stage with most slots. Without stages, the session
+// alone.
+std::vector<CompiledSession> distinct_stages(CompiledSession session, const CompileOptions& options = {});
+// The planned bytes of a stage with the same work as the session's.
+int64_t planned_bytes(const CompiledSession& session, int stage);
+// The stage with the most memory.
 CompiledSession largest_stage(CompiledSession session, const CompileOptions& options = {});
 
 // A value of --stages to make all stages fit. Moves layers one by one from the largest to the

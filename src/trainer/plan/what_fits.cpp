@@ -21,7 +21,9 @@ std::string breakdown(const CompiledSession& s) {
   std::string text;
   CategoryBytes c = s.by_category();
   for (int i = 0; i < category_count; ++i)
-    if (c[size_t(i)]) text += fmt::format("\n    {:<16} {:>12}", name(Category(i)), format_bytes(double(c[size_t(i)])));
+    if (c[size_t(i)])
+      text += fmt::format("\n    {:<16} {:>12}{}", name(Category(i)), format_bytes(double(c[size_t(i)])),
+                          Category(i) == Category::library_context ? " (estimate)" : "");
   return text;
 }
 
@@ -55,9 +57,10 @@ SessionUse use_of(const CompiledSession& s) {
     use.update |= c.spec.kind == ProgramKind::update;
     use.validation |= c.spec.kind == ProgramKind::validation;
     use.sampling |= c.spec.kind == ProgramKind::decode;
+    use.scoring |= c.spec.all_logits;
     if (c.spec.kind == ProgramKind::validation && c.spec.batch != s.recipe.batch) use.validation_batch = c.spec.batch;
     if (c.spec.kind == ProgramKind::prefill) use.prefill = c.spec.seq;
-    if (c.spec.kind == ProgramKind::decode) use.cache_length = c.spec.cache_length;
+    if (c.spec.kind == ProgramKind::decode || c.spec.all_logits) use.cache_length = c.spec.cache_length;
   }
   return use;
 }

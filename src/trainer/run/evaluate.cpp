@@ -141,7 +141,7 @@ Evaluation evaluate(Executor& executor, const TokenStream& split, const Tokenize
     double loss = executor.tensor(program, "loss").floats()[0];
     if (!std::isfinite(loss))
       fail(fmt::format("the loss of tokens {}..{} is {}", before, out.read, loss), "split '" + split.name() + "'",
-           "The weights contain NaN or infinity, or the precision overflows: try --precision fp32.");
+           "The weights contain NaN or infinity, or a precision below fp32 overflows: then try --precision fp32.");
     sum += loss * double(slots);
     out.loss = out.tokens ? sum / double(out.tokens) : 0;
     if (progress) progress(out, rows.all());

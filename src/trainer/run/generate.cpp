@@ -50,6 +50,13 @@ void Decoder::run(const std::vector<SegmentCall>& calls, int64_t count) {
   logits_ = executor_.tensor(last, "logits").floats(vocab_);
 }
 
+int64_t Decoder::keep_shared(std::span<const int32_t> tokens) {
+  const auto shared = std::ranges::mismatch(window_, tokens).in1 - window_.begin();
+  window_.resize(size_t(shared));
+  done_ = std::min(done_, int64_t(shared));
+  return shared;
+}
+
 std::span<const float> Decoder::feed(std::span<const int32_t> tokens) {
   if (tokens.empty()) fail_internal("no tokens to feed", "generate");
   for (int32_t t : tokens)
@@ -81,12 +88,31 @@ Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const Gene
     return o.vocab > 0 ? logits.first(size_t(std::min(o.vocab, decoder.vocab()))) : logits;
   };
   Generated out;
+  auto interrupted = [&] { return o.interrupted && o.interrupted(); };
   Timer timer;
-  decoder.reset();
-  std::span<const float> logits = feed(prompt);
+  // The last token is always fed, for its logits.
+  if (o.keep_cache)
+    out.kept = decoder.keep_shared(prompt.first(prompt.size() - 1));
+  else
+    decoder.reset();
+  std::span<const float> logits;
+  for (auto rest = prompt.subspan(size_t(out.kept)); !rest.empty();) {
+    if (interrupted()) {
+      out.end = GenerateEnd::interrupted;
+      break;
+    }
+    // In chunks only where somebody asks between them: a prompt beyond the cache is fed as a whole.
+    const size_t count = o.interrupted ? std::min(rest.size(), size_t(decoder.chunk())) : rest.size();
+    logits = feed(rest.first(count));
+    rest = rest.subspan(count);
+  }
   out.prompt_seconds = timer.seconds();
   timer = {};
-  for (int64_t i = 0; i < o.max_tokens; ++i) {
+  for (int64_t i = 0; i < o.max_tokens && out.end != GenerateEnd::interrupted; ++i) {
+    if (interrupted()) {
+      out.end = GenerateEnd::interrupted;
+      break;
+    }
     int32_t next = sample_token(logits, o.sampler, o.sample, prompt.size() + uint64_t(i));
     if (std::ranges::find(o.end_tokens, uint32_t(next)) != o.end_tokens.end()) {
       out.end = GenerateEnd::end_token;

@@ -31,6 +31,9 @@ class Decoder {
   std::span<const float> feed(std::span<const int32_t> tokens);
   // Drops all tokens.
   void reset() { window_.clear(), done_ = 0; }
+  // Drops the tokens behind the longest beginning that the sequence shares with `tokens`. Returns
+  // how many are left.
+  int64_t keep_shared(std::span<const int32_t> tokens);
 
   int64_t cache_length() const { return cache_length_; }
   int64_t chunk() const { return chunk_; }  // tokens per prefill call
@@ -57,19 +60,24 @@ struct GenerateOptions {
   uint64_t sample = 0;  // index of the sample: samples of one prompt differ
   int64_t vocab = 0;    // draw ids below this (if the tokenizer is smaller than the model); 0: the model's vocabulary
   std::vector<uint32_t> end_tokens;  // each ends the text and is left out
+  bool keep_cache = false;           // does not compute the cached beginning of the prompt again
+  // Asked before each chunk of the prompt and each token: whether to end.
+  std::function<bool()> interrupted = {};
 };
 
-enum class GenerateEnd { length, end_token, stopped };
+enum class GenerateEnd { length, end_token, stopped, interrupted };
 
 struct Generated {
   std::vector<int32_t> tokens;
   GenerateEnd end = GenerateEnd::length;
+  int64_t kept = 0;           // tokens of the prompt taken from the cache
   double prompt_seconds = 0;  // until the first logits
   double decode_seconds = 0;  // from there to the end
 };
 
-// Clears the decoder, feeds the prompt (at least one token, all in the vocabulary) and draws
-// tokens. `token` receives each token at once. If it returns false, generation ends.
+// Clears the decoder (with keep_cache only its tokens behind the prompt's beginning), feeds the
+// prompt (at least one token, all in the vocabulary) and draws tokens. `token` receives each token
+// at once. If it returns false, generation ends.
 Generated generate(Decoder& decoder, std::span<const int32_t> prompt, const GenerateOptions& options,
                    const std::function<bool(int32_t)>& token = {});
 

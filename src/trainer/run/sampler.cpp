@@ -33,7 +33,7 @@ static size_t checked_maximum(std::span<const float> logits) {
   if (!valid) {
     auto bad = std::find_if_not(logits.begin(), logits.end(), [](float x) { return x < INFINITY; });
     fail(fmt::format("the model's output is {} for token {}", *bad, bad - logits.begin()), "",
-         "The weights contain NaN or infinity, or the precision overflows: try --precision fp32.");
+         "The weights contain NaN or infinity, or a precision below fp32 overflows: then try --precision fp32.");
   }
   if (top == -INFINITY) fail("the model gives every token probability 0", "", "The weights are damaged.");
   return best;

@@ -27,21 +27,21 @@ bool continues(unsigned char lead, size_t at, unsigned char c) {
   return c >= low && c <= high;
 }
 
-// Bytes of the first character in `text`, or the ones present if it is incomplete; 0: invalid.
-size_t character(std::string_view text, bool* complete) {
-  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  size_t length = sequence_length(byte(0));
-  for (size_t i = 1; i < std::min(length, text.size()); ++i)
-    if (!continues(byte(0), i, byte(i))) return 0;
-  *complete = length <= text.size();
-  return std::min(length, text.size());
+// Bytes at the beginning that are a character, or could begin one.
+size_t valid_beginning(std::string_view text, bool* complete) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const size_t length = sequence_length(lead);
+  size_t n = std::min<size_t>(length, 1);
+  while (n > 0 && n < length && n < text.size() && continues(lead, n, static_cast<unsigned char>(text[n]))) ++n;
+  *complete = n > 0 && n == length;
+  return n;
 }
 
 // Bytes of an incomplete character at the end.
 size_t incomplete_tail(std::string_view text) {
   for (size_t n = 1; n <= std::min<size_t>(3, text.size()); ++n) {
     bool complete = true;
-    if (character(text.substr(text.size() - n), &complete) == n && !complete) return n;
+    if (valid_beginning(text.substr(text.size() - n), &complete) == n && !complete) return n;
   }
   return 0;
 }
@@ -75,6 +75,17 @@ std::string TextStream::add(std::string_view bytes) {
 std::string TextStream::finish() {
   std::string out = std::move(held_);
   held_.clear();
+  return out;
+}
+
+std::string replace_invalid_utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    bool complete = false;
+    const size_t n = std::max<size_t>(1, valid_beginning(text, &complete));
+    out += complete ? text.substr(0, n) : std::string_view("\xEF\xBF\xBD");
+    text.remove_prefix(n);
+  }
   return out;
 }
 

@@ -24,6 +24,10 @@ class TextStream {
   bool stopped_ = false;
 };
 
+// Replaces each invalid part of UTF-8 (as long as it could still begin a character) with U+FFFD, as
+// Rust, Python and the decoders of transformers do.
+std::string replace_invalid_utf8(std::string_view text);
+
 // For terminals and JSON: replaces invalid UTF-8, and control characters except newline and tab,
 // with U+FFFD.
 std::string displayable(std::string_view text);

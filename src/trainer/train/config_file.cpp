@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml_string.h"
+#include "data/mixture.h"
 #include "train/training_settings.h"
 
 namespace crest {
@@ -27,6 +28,17 @@ std::string toml_value(const SettingValue& value, const std::string& flag) {
 
 std::string toml_path(const std::string& path, const std::string& flag) {
   return toml_string(check_utf8(std::filesystem::absolute(path).string(), flag));
+}
+
+// Folders as absolute paths.
+std::string toml_data(const TrainOptions& used) {
+  if (used.streams()) return toml_string(used.data[0]);
+  std::vector<std::string> values;
+  for (DataSource source : parse_data_sources(used.data)) {
+    source.folder = std::filesystem::absolute(source.folder).string();
+    values.push_back(toml_string(check_utf8(data_text(source), "--data")));
+  }
+  return values.size() == 1 ? values[0] : "[" + join(values, ", ") + "]";
 }
 
 // Unset settings (steps, --init) have empty text or a number below their range.
@@ -103,7 +115,7 @@ std::string config_text(const TrainRequest& request, const TrainOptions& used) {
   const ModelConfig* found = find_preset(used.recipe.model_source);
   const std::string preset = found ? found->name : "";
   ConfigKeys keys;
-  keys.add("data", used.streams() ? toml_string(used.data) : toml_path(used.data, "--data"));
+  keys.add("data", toml_data(used));
   keys.add("model", preset.empty() ? toml_path(used.out + "/model.toml", "--out") : toml_string(preset));
   if (used.steps <= 0) keys.add("max_seconds", text_of(used.max_seconds));
   if (!used.init.empty()) keys.add("init", toml_path(used.init, "--init"));

@@ -132,7 +132,9 @@ FlagLayer without(const FlagLayer& lower, const FlagLayer& upper) {
     if (flag == "--mesh") gone.emplace_back("--ranks");
     if (flag == "--ranks" || flag == "--data-parallel") gone.emplace_back("--mesh");
     if (flag == "--steps") gone.emplace_back("--epochs");
-    if (flag == "--epochs") gone.emplace_back("--steps"), changed.emplace_back("--steps");
+    // 0 passes: the steps count.
+    if (flag == "--epochs" && value_in(upper, flag) != "=0")
+      gone.emplace_back("--steps"), changed.emplace_back("--steps");
     if (value_in(lower, flag) != value_in(upper, flag)) changed.push_back(flag);
   }
   auto has = [](const std::vector<std::string>& list, const std::string& x) {

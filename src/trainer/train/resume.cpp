@@ -92,8 +92,9 @@ void choose_sums_anew(const GivenSettings& of_run, GivenSettings& given) {
       if (row.name == std::string(name) && last_value(given, name) == row.default_value && !changed(name))
         given[name].clear();
   };
-  // A new mesh needs new stages.
-  if (changed("mesh") && !changed("stages")) given["stages"].clear();
+  // A new mesh needs new stages, and has its own default of the overlap.
+  for (const char* name : {"stages", "tensor-overlap"})
+    if (changed("mesh") && !changed(name)) given[name].clear();
   if (changed("shard") || changed("gather")) leave_out("reduce");
   if (changed("ranks") || changed("data-parallel"))
     for (const char* name : {"shard", "reduce", "bucket", "comm-dtype"}) leave_out(name);

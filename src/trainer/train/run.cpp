@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 #include <optional>
+#include <utility>
 
 #include "checkpoint/checkpoint.h"
 #include "comm/exchange.h"
@@ -15,7 +16,6 @@
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "core/timer.h"
-#include "data/chat.h"
 #include "device/device_watch.h"
 #include "device/libraries.h"
 #include "host/environment.h"
@@ -23,7 +23,6 @@
 #include "model/config_files.h"
 #include "plan/recipe_settings.h"
 #include "plan/what_fits.h"
-#include "run/generate.h"
 #include "stats/samples.h"
 #include "store/step_times.h"
 #include "terminal/table.h"
@@ -34,14 +33,17 @@
 #include "train/run_files.h"
 #include "train/run_record.h"
 #include "train/run_report.h"
+#include "train/run_samples.h"
 #include "train/run_schedule.h"
 #include "train/run_state.h"
 #include "train/same_program.h"
 #include "train/same_weights.h"
 #include "train/sampling_use.h"
 #include "train/saver.h"
+#include "train/spikes.h"
 #include "train/stage_watch.h"
 #include "train/training_settings.h"
+#include "train/validations.h"
 
 namespace crest {
 
@@ -97,6 +99,7 @@ class Training {
     if (!StopSignal::guarded()) signal.emplace();
     try {
       loop();
+      if (rollback_) return go_back();
       TrainOutcome outcome = finish();
       if (data_error_ && !leads()) throw_ended_by_first();
       if (data_error_) std::rethrow_exception(data_error_);
@@ -124,17 +127,15 @@ class Training {
   void doing(const std::string& what, bool steady = false) {
     if (group_) group_->doing(what, steady);
   }
-  bool any(bool own) const { return group_ ? group_->any(own) : own; }
   // Rank 0's value.
   double of_first(double own) const { return group_ ? group_->from_first(own) : own; }
   const Recipe& recipe() const { return engine_ ? engine_->session().recipe : o_.recipe; }
   // For each rank.
   int threads() const { return engine_->session().device.threads; }
-  const Dataset& dataset() const { return data_.dataset(); }
 
   // Before the first collective between devices, and before files are replaced.
   void check_ranks(const CompiledSession& session) {
-    if (group_) check_same_session(*host(), run_rows(o_, session.recipe, group_->options(), dataset()), session);
+    if (group_) check_same_session(*host(), run_rows(o_, session.recipe, group_->options(), data_.data()), session);
   }
 
   void prepare_run(CompiledSession session) {
@@ -147,9 +148,12 @@ class Training {
     if (!o_.init.empty() && !leads()) engine_->load();
     state_.seed = o_.seed;
     state_.threads = threads();
-    state_.train_tokens = dataset().train().total_tokens();
-    state_.data_hash = dataset().info().content_hash;
-    if (o_.overwrite && leads()) check_inputs_stay(o_.out, {{"--data", o_.data}, {"--init", o_.init}});
+    state_.train_tokens = data_.data().train_tokens();
+    state_.data_hash = data_.data().content_hash();
+    if (!o_.overwrite || !leads()) return;
+    std::vector<InputPath> inputs = {{"--init", o_.init}};
+    for (auto& source : data_.data().sources) inputs.push_back({"--data", source.info().folder});
+    check_inputs_stay(o_.out, inputs);
   }
 
   void begin_run() {
@@ -193,6 +197,7 @@ class Training {
       if (group_) group_->from_first(to_json(choices));
       engine_.emplace(std::move(session), Choices(choices), communicator(), host());
       state_ = restore(*engine_, checkpoint, o_.out, o_.base);
+      if (o_.rolled_back) state_.skipped_samples = o_.rolled_back->skipped_samples;
       data_.take_text(open_model(std::move(checkpoint)));
       if (group_) group_->from_first(to_text(state_));
     } else {
@@ -217,38 +222,27 @@ class Training {
     make_saver();
     if (int64_t lines = files_->continue_at(state_.step))  // before write_config: throws if rows are unreadable
       report_.warning(format_number_of(lines, "line") + " of log.jsonl cannot be read: log.jsonl.damaged has the file");
-    judge_logged();
-    if (o_.keep_best && files_->on_disk()) label_best(files_->checkpoints(), state_.validation.best_step);
+    validations_.continue_from(*files_);
     write_config();
     tell_launcher_folder();
     if (files_->steps().empty()) return;
+    spikes_.continue_from(*files_);
     const StepRow& last = files_->steps().back();
     last_loss_ = last.loss, last_loss_step_ = last.step;
-    // More steps stretch the schedule. Another --lr moves it.
-    double now = schedule_->rate(last.step - 1);
-    if (last.lr > 0 && now > last.lr * (1 + 1e-9) && state_.step < schedule_->steps())
-      report_.message(
-          fmt::format("note     the learning rate jumps up here: step {} used {:.3g}, the new schedule of {} steps has "
-                      "{:.3g} there",
-                      last.step, last.lr, schedule_->steps(), now));
+    if (auto jump = schedule_->jump(last, state_.step)) report_.message(*jump);
   }
 
   void describe_plan() {
-    int64_t batch = data_.validates() ? engine_->validation_batch() * recipe().data_ranks() : 0;
+    const Validations::Size val = data_.validates() ? validations_.size(*engine_) : Validations::Size();
     report_.describe(state_,
-                     {schedule_->schedule(), schedule_->fitting(), data_.validates() ? schedule_->val_every() : 0,
-                      schedule_->save_every(), batch ? data_.val_batches(batch) : 0, batch, data_.epoch(recipe())});
+                     {schedule_->schedule(), schedule_->fitting(), val.rows ? schedule_->val_every() : 0,
+                      schedule_->save_every(), val.batches, val.rows, data_.epoch(recipe()), data_.passes(recipe())});
   }
 
   void set_schedule() {
     schedule_.emplace(o_, recipe(), state_.total_steps, data_.epoch(recipe()));
-    const char* judges = o_.patience > 0 ? "--patience" : o_.keep_best ? "--keep-best" : nullptr;
-    if (judges && (!data_.validates() || schedule_->val_every() == 0))
-      fail_usage("the run has no validations", judges,
-                 schedule_->val_every() == 0 ? "Set --val-every above 0."
-                                             : "Give data with a validation split of at least one sequence.");
-    if (o_.min_delta > 0 && o_.patience == 0)
-      fail_usage("an improvement counts only for --patience", "--min-delta", "Give --patience N, too.");
+    validations_.check_settings(*schedule_);
+    spikes_.check_settings();
   }
 
   void make_saver() {
@@ -269,7 +263,7 @@ class Training {
   Json stored_settings() const {
     TrainOptions options = schedule_->used(recipe());
     Json json = settings_of(options).json([](const Setting& s) { return s.stored; });
-    json["data_hash"] = dataset().info().content_hash;
+    json["data_hash"] = data_.data().content_hash();
     return json;
   }
   void write_config() {
@@ -278,32 +272,30 @@ class Training {
   }
 
   void loop() {
-    data_.start(recipe(), state_.step, engine_->first_rank());
+    data_.start(recipe(), state_.step, engine_->first_rank(), state_.skipped_samples);
     if (leads()) device_watch_.emplace(o_.device);
     Cut cut;
     Timer loop;
     try {
       validate_first();
-      if (waited_enough()) end_ = RunEnd::patience;
-      while (state_.step < schedule_->steps() && end_ != RunEnd::patience) {
+      std::optional<RunEnd> early = validations_.end();
+      while (state_.step < schedule_->steps() && !early) {
         train_step();
         if (schedule_->fitting() && state_.step - start_step_ == RunSchedule::fit_after) fit(spent(loop));
         bool end = state_.step >= schedule_->steps();
         if (schedule_->validates_at(state_.step) || (schedule_->val_every() && end)) validate_now();
         if (o_.sample_every && state_.step % o_.sample_every == 0) sample_now();
-        if (end) break;
-        if (waited_enough()) {
-          end_ = RunEnd::patience;
-          break;
-        }
+        early = validations_.end();
+        if (end || early) break;
         if (o_.stop_after && steps_of_command(state_.step) >= o_.stop_after) {
           end_ = RunEnd::stop_after;
           break;
         }
-        if (ends_early(spent(loop))) break;
+        if (ends_early(spent(loop)) || rolls_back(spent(loop))) break;
         if (compares_at(state_.step)) check_weights();
-        if (schedule_->saves_at(state_.step) || is_best()) save_timed();
+        if (schedule_->saves_at(state_.step) || validations_.is_best()) save_timed();
       }
+      if (early && (early == RunEnd::loss || state_.step < schedule_->steps())) end_ = *early;
     } catch (const RunData::Stopped&) {
       cut.kind = Cut::stopped;
     } catch (const RunData::Failed& failed) {
@@ -320,7 +312,8 @@ class Training {
                      lost.advice());
     }
     agree_on(cut);
-    while (engine_->queued_steps()) take_step();
+    while (engine_->queued_steps()) rollback_ ? void(engine_->take_step()) : take_step();
+    if (rollback_) return saver_->finish();
     if (signal_number_ && state_.step < schedule_->steps() && end_ == RunEnd::steps) {
       end_ = RunEnd::signal;
       signal_ = StopSignal::signal_name(signal_number_);
@@ -349,18 +342,28 @@ class Training {
     if (group_) group_->host().barrier();
   }
 
-  // Whether the time is over (by rank 0's clock) or a rank received a signal.
+  // Whether the time is over (by rank 0's clock) or a rank received a signal. Rank 0 tells the
+  // others whether it saw a spike.
   bool ends_early(double seconds) {
     bool over = schedule_->over(seconds);
     int signal = StopSignal::signal_number();
     if (group_) {
-      auto all = gather(group_->host(), {double(over), double(signal)});
-      over = all[0][0] != 0;
+      auto all = gather(group_->host(), {double(over), double(signal), double(spikes_.calm_step())});
+      over = all[0][0] != 0, spikes_.set_calm_step(int64_t(all[0][2]));
       for (auto& rank : all) signal = signal ? signal : int(rank[1]);
     }
     if (over) end_ = RunEnd::time;
     signal_number_ = signal;
     return over || signal;
+  }
+
+  // After a spike: whether the run goes back to a checkpoint from before it.
+  bool rolls_back(double seconds) {
+    if (spikes_.calm_step() < 0) return false;
+    saver_->finish();
+    rollback_ = spikes_.rollback(state_, *files_, recipe().tokens_per_step() / recipe().seq_length());
+    if (rollback_) rollback_->command = {state_.step - steps_of_command(state_.step), seconds};
+    return rollback_.has_value();
   }
 
   void agree_on(const Cut& own) {
@@ -428,6 +431,7 @@ class Training {
     if (o_.on_step) o_.on_step(row);
     record_.add(row);
     if (auto grown = fp8_.add(row)) report_.warning(*grown);
+    spikes_.add(state_.step, r.loss);
     if (!r.skipped) last_loss_ = r.loss, last_loss_step_ = state_.step;
     report_.step(row, schedule_->fitting() ? -1 : schedule_->steps(), *engine_);
   }
@@ -440,11 +444,7 @@ class Training {
     bool searching = scaled && r.loss_scale > 1;
     if (!searching) state_.bad_steps = r.skipped ? state_.bad_steps + 1 : 0;
     if (!r.skipped) return;
-    report_.warning(
-        searching ? fmt::format("step {}: overflow at loss scale {:.4g}, update skipped ({} so far), scale now {:.4g}",
-                                state_.step, r.loss_scale, r.skipped_steps, r.next_loss_scale)
-                  : fmt::format("step {}: gradients are not finite, update skipped ({} so far)", state_.step,
-                                r.skipped_steps));
+    report_.skipped(state_.step, r, searching);
     if (state_.bad_steps >= most_bad_steps) stop_bad_run();
   }
 
@@ -457,35 +457,20 @@ class Training {
     report_.end_steps();
     files_->flush();
     saver_->settle();
-    std::string kept = "the run saves no files";
-    if (!leads()) kept.clear();
-    try {
-      if (files_->on_disk()) kept = keep_good_checkpoints(files_->checkpoints(), state_.last_good, o_.out);
-    } catch (const Error& e) {
-      kept = fmt::format("which checkpoint is good is unknown ({})", e.what());
-    }
+    const std::string kept = files_->on_disk() ? keep_good_checkpoints(files_->checkpoints(), state_.last_good, o_.out)
+                                               : "the run saves no files";
     wait_for_first();
     if (!leads()) throw_ended_by_first();
     fail(fmt::format("{} steps in a row had gradients that are not finite", state_.bad_steps),
          fmt::format("step {}", state_.step),
-         fmt::format("Training stopped; {}. Lower --lr, raise --warmup, or use --precision fp32.", kept));
+         fmt::format("Training stopped; {}. Lower --lr or raise --warmup{}.", kept,
+                     recipe().precision == "fp32" ? "" : ", or use --precision fp32"));
   }
 
-  // Whether --keep-best keeps the current weights.
-  bool is_best() const { return o_.keep_best && state_.validation.best_step == state_.step; }
-  bool waited_enough() const { return o_.patience > 0 && state_.validation.waited >= o_.patience; }
-
-  // The log may have validations that the checkpoint has not: of an older program, or of a run that
-  // was killed between a validation and the save.
-  void judge_logged() {
-    for (auto& row : files_->validations())
-      if (row.step > state_.validation.step) state_.validation.add(row.step, row.val_loss, o_.min_delta);
-    if (group_) state_ = parse_run_state(group_->from_first(to_text(state_)), "rank 0");
-  }
   void validate_first() {
     if (!schedule_->validates_at(state_.step) || of_first(validated()) != 0) return;
     validate_now();
-    if (is_best()) save_timed();
+    if (validations_.is_best()) save_timed();
   }
 
   // In a continued run, a signal may have prevented the validation.
@@ -493,46 +478,20 @@ class Training {
 
   void validate_now() {
     if (!data_.validates()) return;
-    int64_t batches = data_.val_batches(engine_->validation_batch() * recipe().data_ranks());
-    doing(fmt::format("validation after step {}", state_.step), true);
-    Timer timer;
-    double loss = engine_->validate(batches, data_.validation(engine_->ranks()));
-    validation_seconds_ += timer.seconds();
-    bool failed = data_.error() != nullptr;
-    if (any(failed)) {
-      if (failed) throw RunData::Failed{data_.error()};
-      throw Engine::PeerDidNotRead{-1};
-    }
-    if (std::isnan(loss)) loss = NAN;  // messages show no sign
-    ValidationRow row{state_.step, loss};
-    state_.validation.add(state_.step, of_first(loss), o_.min_delta);
+    const ValidationRow row = validations_.measure(*engine_);
     if (o_.on_validation) o_.on_validation(row);
     files_->add(row);
     record_.add(row);
-    report_.message(fmt::format("step {}: validation loss {:.4f} ({} batch{})", state_.step, loss, batches,
-                                batches == 1 ? "" : "es"));
+    report_.validation(row, validations_.size(*engine_).batches);
   }
 
   void sample_now() {
-    // Rank 0 alone has the tokenizer of --init.
-    const bool all = engine_->shares_weights(), skipped = (leads() && !data_.tokenizer()) || StopSignal::requested();
-    if (all ? any(skipped) : !leads() || skipped) return;
-    doing(fmt::format("sampling after step {}", state_.step));
     Timer timer;
-    std::vector<std::string> texts(size_t(engine_->local_ranks()));
-    uint64_t seed = state_.seed + uint64_t(state_.step);
-    const TextEnds ends = text_ends(o_.recipe.model, data_.model_text());
-    std::vector<int32_t> prompt;
-    if (leads()) prompt = prompt_tokens(*data_.tokenizer(), "", recipe().model.vocab, ends.begin);
-    if (all && group_) prompt = group_->from_first(prompt);
-    auto on_rank = [&](int r) {
-      texts[size_t(r)] = generate_text(engine_->rank(r), data_.tokenizer(), prompt, ends.end, o_.sample_tokens, seed);
-    };
-    all ? engine_->on_all_ranks(on_rank) : on_rank(0);
+    const std::optional<std::string> text = sample_of_run(*engine_, data_, o_, state_.step, state_.seed);
     sampling_seconds_ += timer.seconds();
-    if (!leads()) return;
-    files_->add_sample(state_.step, texts[0]);
-    report_.sample(state_.step, texts[0]);
+    if (!text) return;
+    files_->add_sample(state_.step, *text);
+    report_.sample(state_.step, *text);
   }
 
   bool compares_ranks() const { return engine_->ranks() > 1 && o_.check_ranks > 0; }
@@ -557,8 +516,19 @@ class Training {
       files_->check_folder();
       files_->flush();  // the logs include every step of a checkpoint
       state_.total_steps = schedule_->fitting() ? 0 : schedule_->steps();
-      saver_->save(*engine_, state_, config_, data_.model_text(), state_.last_good, is_best());
+      saver_->save(*engine_, state_, config_, data_.model_text(), state_.last_good, validations_.is_best());
     });
+  }
+
+  // Ends this part of the run. The next part opens the folder again, as a resumed run does.
+  TrainOutcome go_back() {
+    files_->flush();
+    if (leads()) reject_newer(files_->checkpoints(), rollback_->to_step);
+    record_.finish("interrupted", nullptr);
+    wait_for_first();
+    TrainOutcome outcome;
+    outcome.rollback = rollback_;
+    return outcome;
   }
 
   TrainOutcome finish() {
@@ -571,24 +541,19 @@ class Training {
     end.rows_left =
         end_ == RunEnd::stream ? stream_rows_ - state_.step * recipe().batch * recipe().grad_accumulation : 0;
     if (Samples ms(times_of_rows(after_warmup(files_->steps()))); !ms.empty()) end.step_ms_median = ms.median();
-    end.val_loss = NAN;
-    if (!files_->validations().empty())
-      end.val_loss = files_->validations().back().val_loss, end.val_step = files_->validations().back().step;
-    end.best = state_.validation;
-    end.best_kept = files_->on_disk() && labeled_checkpoint(files_->checkpoints(), best_label) ==
-                                             checkpoint_name(std::max<int64_t>(0, end.best.best_step));
     const double epoch = data_.epoch(recipe());
+    end.passes = data_.passes(recipe()), end.skipped_samples = state_.skipped_samples;
+    validations_.add_to(end, *files_, recipe().tokens_per_step());
     end.epochs = epoch > 0 ? double(state_.step) / epoch : NAN;
-    end.seconds = seconds_, end.saving_seconds = saving_seconds_, end.validation_seconds = validation_seconds_;
+    end.seconds = seconds_, end.saving_seconds = saving_seconds_;
     end.sampling_seconds = sampling_seconds_, end.last_save_seconds = last_save_seconds_;
     if (files_->on_disk() && state_.step > 0 && !data_error_) report_.not_finite(files_->checkpoints(), state_.step);
-    end.pipeline = pipeline_;
-    end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
+    end.pipeline = pipeline_, end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
     bool interrupted = end_ == RunEnd::signal;
     if (!data_error_) record_.finish(interrupted ? "interrupted" : "done", report_.result(end));
     report_.finish(end);
-    TrainOutcome outcome{interrupted};
-    outcome.held_bytes = engine_->rank(0).held_bytes();
+    TrainOutcome outcome;
+    outcome.interrupted = interrupted, outcome.held_bytes = engine_->rank(0).held_bytes();
     outcome.device_bytes = outcome.held_bytes + engine_->rank(0).runtime().other_bytes();
     return outcome;
   }
@@ -599,19 +564,21 @@ class Training {
   RunData data_;
   TrainingRecord record_;
   Fp8Watch fp8_;
+  Spikes spikes_{o_, report_};
+  std::optional<Rollback> rollback_;
   std::optional<Engine> engine_;
   std::optional<RunFiles> files_;
   std::optional<DeviceWatch> device_watch_;  // of rank 0
   std::optional<RunSchedule> schedule_;
   std::optional<Saver> saver_;
   RunState state_;
+  Validations validations_{o_, data_, state_};
   int64_t start_step_ = 0, checked_step_ = -1, last_loss_step_ = 0, stream_rows_ = 0;
   RunEnd end_ = RunEnd::steps;
   int signal_number_ = 0;
   std::string signal_;
   std::exception_ptr data_error_;
-  double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0, last_save_seconds_ = 0, validation_seconds_ = 0,
-         sampling_seconds_ = 0;
+  double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0, last_save_seconds_ = 0, sampling_seconds_ = 0;
   std::string config_;
   std::optional<PipelineTimes> pipeline_;
 };
@@ -619,9 +586,14 @@ class Training {
 }  // namespace
 
 TrainOutcome run_training(const TrainOptions& options) {
-  TrainOptions with_rate = options;
-  with_rate.recipe.lr = options.lr;
-  return Training(with_rate).run();
+  TrainOptions o = options;
+  o.recipe.lr = options.lr;
+  for (;;) {
+    TrainOutcome outcome = Training(o).run();
+    if (!outcome.rollback) return outcome;
+    o.rolled_back = outcome.rollback, o.restarted = outcome.rollback->command;
+    o.resume = true;
+  }
 }
 
 }  // namespace crest

@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "device/conditions.h"
@@ -33,20 +34,30 @@ enum class SaveMode {
 // The value of --data for rows of tokens from standard input (data/row_stream.h).
 inline constexpr const char* data_stream = "-";
 
+// A run goes back to a checkpoint before a spike of the loss, and leaves out the samples since.
+struct Rollback {
+  int64_t to_step = 0;
+  uint64_t skipped_samples = 0;  // of the whole run
+  int count = 0;                 // rollbacks of this process
+  Restarted command;             // for the limits of the command
+};
+
 struct TrainOptions {
   Recipe recipe;
   Device device;               // this process's part of it
   int64_t memory_limit = 0;    // for this process
   RankGroup* group = nullptr;  // the processes if recipe.ranks > 1; only the first writes and prints
-  std::string data;            // folder of shards, or data_stream
-  int data_descriptor = 0;     // of the stream
+  // Folders of shards, each with a weight if there are several (data/mixture.h); or data_stream.
+  std::vector<std::string> data;
+  int data_descriptor = 0;  // of the stream
   // A stream's tokenizer: bytes or a file; "": none, or the initial model's.
   std::string stream_tokenizer;
   std::string out;      // RUN; "": write no files
   bool resume = false;  // continue RUN from its newest valid checkpoint
   bool overwrite = false;
-  bool fresh = false;                  // `out` was created for this run (FreshFolder)
-  std::optional<Restarted> restarted;  // set if the launcher restarted this run
+  bool fresh = false;                   // `out` was created for this run (FreshFolder)
+  std::optional<Restarted> restarted;   // set if the launcher restarted this run
+  std::optional<Rollback> rolled_back;  // set if a spike of the loss began this part of the run
   std::string init;  // folder, file, run or checkpoint with initial weights; ignored for a continued run
   std::string base;  // of an adapter: folder of its base, if it is no longer where it was
   // The text of RUN/config.toml for options with the steps, lr and warmup in use. Called again
@@ -66,9 +77,11 @@ struct TrainOptions {
   double max_seconds = 0;            // 0: no limit; without steps, the schedule is fitted to it after the first steps
   int64_t val_every = -1;            // below 0: a tenth of the steps; 0: never
   int64_t val_batches = 20;
-  int64_t patience = 0;     // validations without an improvement before the run ends; 0: it does not end early
-  double min_delta = 0;     // the smallest improvement, in nats
-  int64_t save_every = -1;  // below 0: a quarter of the steps; 0: only at the end
+  int64_t patience = 0;           // validations without an improvement before the run ends; 0: it does not end early
+  double min_delta = 0;           // the smallest improvement, in nats
+  double until_loss = 0;          // the run ends once the validation loss is at most this; 0: it does not end early
+  std::string on_spike = "warn";  // the response to a jump of the loss (train/spike_watch.h)
+  int64_t save_every = -1;        // below 0: a quarter of the steps; 0: only at the end
   SaveMode save_mode = SaveMode::automatic;
   int64_t sample_every = 0;
   int64_t sample_tokens = 200;
@@ -86,13 +99,14 @@ struct TrainOptions {
   std::function<void(const StepRow&)> on_step;
   std::function<void(const ValidationRow&)> on_validation;
 
-  bool streams() const { return data == data_stream; }
+  bool streams() const { return data.size() == 1 && data[0] == data_stream; }
 };
 
 struct TrainOutcome {
   bool interrupted = false;
-  int64_t held_bytes = 0;    // arenas of one rank
-  int64_t device_bytes = 0;  // on a GPU: device memory in use
+  std::optional<Rollback> rollback;  // never after run_training
+  int64_t held_bytes = 0;            // arenas of one rank
+  int64_t device_bytes = 0;          // on a GPU: device memory in use
 };
 
 // Runs to the end, a limit or a signal, then saves. Throws on errors, and after five consecutive

@@ -1,14 +1,18 @@
 // A run's data: its splits as rows of tokens, and the response to read errors during a step.
 #pragma once
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "checkpoint/weights_io.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "data/mixture.h"
 #include "data/row_stream.h"
 #include "train/engine.h"
 #include "train/read_ahead.h"
@@ -17,9 +21,31 @@
 
 namespace crest {
 
-// The data's folder, or a stream without its rows. vocab: the model's, for data without an own
-// vocabulary; 0: unknown.
-Dataset open_data(const TrainOptions& options, int64_t vocab = 0);
+// The folders of --data, or a stream without its rows.
+struct TrainingData {
+  std::vector<Dataset> sources;     // at least one
+  std::vector<std::string> labels;  // of them, for messages
+  MixtureOrder order;
+
+  bool mixed() const { return sources.size() > 1; }
+  // Of the first source that has one; all others have the same. Null: none has.
+  std::shared_ptr<const Tokenizer> tokenizer() const;
+  // The largest; 0: unknown.
+  uint32_t vocab_size() const;
+  // Of all sources.
+  uint64_t train_tokens() const;
+  // Identifies the sources and their shares; "" if a folder does not state its own.
+  std::string content_hash() const;
+};
+// vocab: the model's, for data without an own vocabulary; 0: unknown. Throws if the sources have
+// different tokenizers.
+TrainingData open_data(const TrainOptions& options, int64_t vocab = 0);
+
+// A source of a mixture: its share of the samples, and the steps of one pass over it.
+struct SourcePass {
+  std::string label;
+  double share, epoch;
+};
 
 class RunData {
  public:
@@ -32,7 +58,7 @@ class RunData {
   // frame of a stream. Call it before the rest.
   void make_rows();
 
-  const Dataset& dataset() const { return dataset_; }
+  const TrainingData& data() const { return data_; }
   // Null: none.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   // Of the model that a run begins with. Data without a tokenizer (llm.c, nanoGPT) uses its tokens.
@@ -41,27 +67,35 @@ class RunData {
   ModelText model_text() const;
   // What the run trains on, in one line.
   std::string description() const;
-  bool masked() const { return train_ && train_->masked(); }
-  bool validates() const { return val_rows() > 0; }
-  // Steps of one pass over the training data; 0: a stream.
+  bool masked() const;
+  bool validates() const { return !validated().empty(); }
+  // Steps of one pass over the training data of all sources, or of one source; 0: a stream.
   double epoch(const Recipe& recipe) const;
+  double epoch(const Recipe& recipe, size_t source) const;
+  // Of a mixture.
+  std::vector<SourcePass> passes(const Recipe& recipe) const;
+  // The sources with rows for validation.
+  std::vector<size_t> validated() const;
+  int64_t val_rows(size_t source) const;
+  // Of the validated source with the fewest; 0: none.
+  int64_t val_rows() const;
   // Batches per validation: at most --val-batches, limited by the split, with `per_batch` rows
   // each.
-  int64_t val_rows() const;
-  int64_t val_batches(int64_t per_batch) const;
+  int64_t val_batches(size_t source, int64_t per_batch) const;
 
   // For a continued run: warns if data or threads differ from `state`, and stores the current ones
   // in it.
   void continue_from(RunState& state, int threads) const;
   // With --prefetch, starts reading ahead. A stream goes on behind the rows of `step` steps.
-  void start(const Recipe& recipe, int64_t step, int first_rank);
+  // skipped: samples left out so far (RunState::skipped_samples).
+  void start(const Recipe& recipe, int64_t step, int first_rank, uint64_t skipped);
   // A signal ends a step between two micro steps (Stopped), and a read error does, too (Failed).
   // The weights are then the previous step's. With several ranks, all samples of a step are read
   // before it begins (Engine::read_whole_steps). A validation with several ranks runs to its end,
   // because no rank may leave the others waiting in a reduction; error() has the error. The end of
   // a stream ends a step as a signal does (Ended).
   SampleSource training();
-  SampleSource validation(int ranks);
+  SampleSource validation(size_t source, int ranks);
   // The read error of a validation with several ranks; null: none.
   std::exception_ptr error() const { return error_; }
 
@@ -74,16 +108,24 @@ class RunData {
   };
 
  private:
+  // Rows of a folder.
+  struct Rows {
+    std::optional<Loader> train, val;
+  };
   SampleSource source(bool throws, SampleReader::Read read);
-  void pack();
+  void cut(size_t source);
+  void pack(size_t source);
   void open_stream();
+  // Of a source in messages about it; "" if it is the only one.
+  std::string of_source(size_t source, const char* before = " of ") const;
+  void compare_texts() const;
 
   const TrainOptions& o_;
   Say say_, warn_;
-  Dataset dataset_;
+  TrainingData data_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   TextSettings text_settings_;          // the initial model's
-  std::optional<Loader> train_, val_;   // of a folder
+  std::deque<Rows> rows_;               // of the sources' folders
   std::unique_ptr<RowStream> stream_;   // or of a stream
   std::optional<SampleReader> reader_;  // of either
   std::optional<ReadAheadSource> read_ahead_;

@@ -208,6 +208,14 @@ void RunFiles::drop_samples_after(int64_t step) const {
   if (dropped) write(samples_file, kept);
 }
 
+static std::vector<std::pair<std::string, double>> losses_of_sources(const nlohmann::json& row) {
+  std::vector<std::pair<std::string, double>> losses;
+  if (!row.contains("val_losses") || !row["val_losses"].is_object()) return losses;
+  for (auto& [label, loss] : row["val_losses"].items())
+    losses.emplace_back(label, loss.is_number() ? loss.get<double>() : NAN);
+  return losses;
+}
+
 int64_t RunFiles::continue_at(int64_t step) {
   if (!on_disk()) return 0;
   int64_t damaged = 0;
@@ -227,7 +235,7 @@ int64_t RunFiles::continue_at(int64_t step) {
     if (at > step) continue;
     kept += line + "\n";
     if (row.contains("val_loss"))
-      validations_.push_back({at, number("val_loss")});
+      validations_.push_back({at, number("val_loss"), losses_of_sources(row)});
     else
       steps_.push_back({at, number("loss"), number("lr"), number("grad_norm"), number("step_ms"),
                         number("tokens_per_second"), row.contains("skipped") && row["skipped"] == true,
@@ -261,6 +269,9 @@ void RunFiles::write_line(const std::string& line) {
 
 // JSON has no NaN, so it becomes null.
 static std::string number(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
+static std::string json_string(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 void RunFiles::add(const StepRow& r) {
   steps_.push_back(r);
@@ -292,8 +303,14 @@ void RunFiles::add(const StepRow& r) {
 void RunFiles::add(const ValidationRow& r) {
   validations_.push_back(r);
   if (!on_disk()) return;
-  write_line(fmt::format(R"({{"step": {}, "val_loss": {}}})", r.step, number(r.val_loss)));
+  std::string sources;
+  for (auto& [label, loss] : r.of_sources)
+    sources +=
+        fmt::format("{}{}: {}", sources.empty() ? R"(, "val_losses": {)" : ", ", json_string(label), number(loss));
+  write_line(fmt::format(R"({{"step": {}, "val_loss": {}{}}})", r.step, number(r.val_loss),
+                         sources.empty() ? "" : sources + "}"));
   tensorboard_->scalar("val/loss", r.step, r.val_loss);
+  for (auto& [label, loss] : r.of_sources) tensorboard_->scalar("val/loss/" + label, r.step, loss);
   tensorboard_->flush();
 }
 

@@ -63,6 +63,7 @@ const char* name(RunEnd end) {
     case RunEnd::data: return "data";
     case RunEnd::stream: return "stream";
     case RunEnd::patience: return "patience";
+    case RunEnd::loss: return "loss";
   }
   return "";
 }
@@ -108,7 +109,12 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
     decay += fmt::format(" in the last {:.3g}% ({})", 100 * c.decay_share, options_.decay_shape);
   message(fmt::format("schedule {} step{}, lr {:.3g}{}, warm-up {}, seed {}", c.total_steps,
                       c.total_steps == 1 ? "" : "s", c.lr, decay, c.warmup_steps, state.seed));
-  if (plan.epoch > 0)
+  std::vector<std::string> passes;
+  for (auto& source : plan.passes)
+    passes.push_back(fmt::format("{:.3g} over {}", double(c.total_steps) / source.epoch, printable(source.label)));
+  if (!passes.empty())
+    message("passes   " + join(passes, ", "));
+  else if (plan.epoch > 0)
     message(fmt::format("passes   {:.3g} over the training data; one takes {:.4g} steps",
                         double(c.total_steps) / plan.epoch, plan.epoch));
   if (std::string rates = learning_rates_text(options_.recipe); !rates.empty())
@@ -118,10 +124,11 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
   auto every = [](int64_t n, const char* otherwise) {
     return n == 1 ? "every step" : n > 0 ? fmt::format("every {} steps", n) : otherwise;
   };
-  std::string of = plan.val_every > 0
-                       ? fmt::format(" ({} batch{} of {})", plan.val_batches, plan.val_batches == 1 ? "" : "es",
-                                     format_number_of(plan.val_rows, "sequence"))
-                       : "";
+  std::string of =
+      plan.val_every > 0
+          ? fmt::format(" ({} batch{} of {}{})", plan.val_batches, plan.val_batches == 1 ? "" : "es",
+                        format_number_of(plan.val_rows, "sequence"), plan.passes.empty() ? "" : " from each source")
+          : "";
   message(fmt::format("run      {}; validation {}{}, checkpoint {}{}", printable(options_.out),
                       every(plan.val_every, "never"), of, every(plan.save_every, "at the end"), continued));
   if (state.step >= c.total_steps)
@@ -143,6 +150,13 @@ void RunReport::step(const StepRow& row, int64_t total_steps, Engine& engine) {
   if (total_steps > row.step) report.eta_seconds = double(total_steps - row.step) * mean_ms_ / 1e3;
   report.skipped = row.skipped;
   progress_.step(report);
+}
+
+void RunReport::validation(const ValidationRow& row, int64_t batches) {
+  std::string sources;
+  for (auto& [label, loss] : row.of_sources) sources += fmt::format(", {} {:.4f}", printable(label), loss);
+  message(fmt::format("step {}: validation loss {:.4f}{} ({} batch{}{})", row.step, row.val_loss, sources, batches,
+                      batches == 1 ? "" : "es", sources.empty() ? "" : " from each source"));
 }
 
 void RunReport::sample(int64_t step, const std::string& text) {
@@ -169,6 +183,21 @@ nlohmann::ordered_json RunReport::result(const Summary& s) const {
       {"epochs", number_or_null(s.epochs)},
       {"best_val_loss", number_or_null(s.best.best_step < 0 ? NAN : s.best.best)},
       {"best_val_step", s.best.best_step < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(s.best.best_step)}};
+  for (auto& source : s.passes) {
+    auto loss =
+        std::find_if(s.val_losses.begin(), s.val_losses.end(), [&](auto& l) { return l.first == source.label; });
+    json["sources"].push_back({{"source", source.label},
+                               {"share", source.share},
+                               {"epochs", double(s.step) / source.epoch},
+                               {"val_loss", number_or_null(loss == s.val_losses.end() ? NAN : loss->second)}});
+  }
+  if (options_.until_loss > 0)
+    json["until_loss"] = {{"loss", options_.until_loss},
+                          {"reached", s.until_loss.reached},
+                          {"step", s.until_loss.step},
+                          {"tokens", s.until_loss.tokens},
+                          {"step_seconds", rounded(s.until_loss.step_seconds)}};
+  if (s.skipped_samples) json["skipped_samples"] = s.skipped_samples;
   if (s.pipeline) json["pipeline"] = to_json(*s.pipeline);
   return json;
 }
@@ -193,6 +222,7 @@ std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
       return fmt::format(
           "{} {} ({} without {}, --patience {})", stopped, at, format_number_of(s.best.waited, "validation"),
           o.min_delta > 0 ? fmt::format("an improvement of {:g}", o.min_delta) : "a lower loss", o.patience);
+    case RunEnd::loss: return fmt::format("{} {} (--until-loss {:g} reached)", stopped, at, o.until_loss);
   }
   return at;
 }
@@ -216,6 +246,16 @@ std::string time_text(const RunReport::Summary& s, const std::vector<double>& st
   return rest < 0.005 ? text : text + fmt::format(", the rest {:.2f} s", rest);
 }
 
+// What reaching the loss took, or that it was not reached.
+std::string until_loss_line(const RunReport::Summary& s, double loss) {
+  const UntilLoss& u = s.until_loss;
+  const std::string work = fmt::format("{} tokens, {} of steps (without validation, saving and samples)",
+                                       format_count(double(u.tokens)), format_duration(u.step_seconds));
+  if (u.reached) return fmt::format("validation loss {:g} reached at step {}: {}", loss, u.step, work);
+  return fmt::format("validation loss {:g} not reached: {}, lowest {}", loss, work,
+                     s.best.best_step < 0 ? "unknown" : fmt::format("{:.4f} (step {})", s.best.best, s.best.best_step));
+}
+
 // The parts add up to the bubble.
 std::string pipeline_line(const PipelineTimes& t) {
   auto percent = [&](double ms) { return 100 * ms / t.bubble.ideal; };
@@ -227,6 +267,13 @@ std::string pipeline_line(const PipelineTimes& t) {
 }
 
 }  // namespace
+
+void RunReport::skipped(int64_t step, const StepResult& r, bool searching) {
+  warning(searching
+              ? fmt::format("step {}: overflow at loss scale {:.4g}, update skipped ({} so far), scale now {:.4g}",
+                            step, r.loss_scale, r.skipped_steps, r.next_loss_scale)
+              : fmt::format("step {}: gradients are not finite, update skipped ({} so far)", step, r.skipped_steps));
+}
 
 void RunReport::not_finite(const std::string& checkpoints, int64_t step) {
   int64_t finite = step;
@@ -259,13 +306,14 @@ void RunReport::finish(const Summary& s) {
     text += fmt::format("{} validation {:.4f} (step {})", std::isfinite(s.loss) ? "," : ":", s.val_loss, s.val_step);
   message(text);
   if (!step_ms_.empty()) message("  " + time_text(s, step_ms_));
+  if (options_.until_loss > 0) message("  " + until_loss_line(s, options_.until_loss));
   if (s.pipeline && s.pipeline->bubble.ideal > 0) message("  " + pipeline_line(*s.pipeline));
   message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(options_.out)));
-  const std::string best = options_.keep_best && s.best_kept ? "/checkpoints/best" : "";
+  const std::string best = options_.keep_best && s.kept_step >= 0 ? "/checkpoints/best" : "";
   if (!best.empty())
-    message(fmt::format("  {}{}: step {}, validation loss {:.4f}", printable(options_.out), best, s.best.best_step,
-                        s.best.best));
-  message(s.end != RunEnd::steps && s.end != RunEnd::patience
+    message(fmt::format("  {}{}: step {}, validation loss {:.4f}", printable(options_.out), best, s.kept_step,
+                        s.kept_loss));
+  message(s.end != RunEnd::steps && s.end != RunEnd::patience && s.end != RunEnd::loss
               ? fmt::format("  continue with: crest train --resume {}", shell_path(options_.out))
               : fmt::format("  sample with: crest sample --run {} --prompt \"...\"", shell_path(options_.out + best)));
 }

@@ -63,6 +63,14 @@ void RunSchedule::fit(int64_t step, double step_seconds, double spent) {
   apply();
 }
 
+std::optional<std::string> RunSchedule::jump(const StepRow& last, int64_t step) const {
+  const double now = rate(last.step - 1);
+  if (!(last.lr > 0 && now > last.lr * (1 + 1e-9) && step < steps_)) return {};
+  return fmt::format(
+      "note     the learning rate jumps up here: step {} used {:.3g}, the new schedule of {} steps has {:.3g} there",
+      last.step, last.lr, steps_, now);
+}
+
 bool RunSchedule::over(double seconds) const {
   return o_.max_seconds > 0 && seconds > o_.max_seconds * (fitted_ ? 1.15 : 1.0);
 }

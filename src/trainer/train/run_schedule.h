@@ -1,7 +1,11 @@
 // A run's number of steps, learning rates, and the steps with validations and saves.
 #pragma once
+#include <optional>
+#include <string>
+
 #include "train/run.h"
 #include "train/schedule.h"
+#include "train/step_row.h"
 
 namespace crest {
 
@@ -26,6 +30,9 @@ class RunSchedule {
   int64_t save_every() const { return save_every_; }  // 0: only at the end
   bool validates_at(int64_t step) const { return val_every_ && step % val_every_ == 0; }
   bool saves_at(int64_t step) const { return save_every_ && step % save_every_ == 0; }
+  // A note for a run continued after `step`, if the rate jumps up behind its `last` step: more steps
+  // stretch the schedule, and another --lr moves it.
+  std::optional<std::string> jump(const StepRow& last, int64_t step) const;
   // Whether the time limit ends the run. Fitted steps may exceed it slightly.
   bool over(double seconds) const;
   // The options with the values in use. Values unknown before the fit stay as given.

@@ -32,6 +32,7 @@ static nlohmann::json json_of(const RunState& state) {
       {"threads", state.threads},     {"train_tokens", state.train_tokens}, {"data_hash", state.data_hash},
       {"last_good", state.last_good}, {"bad_steps", state.bad_steps}};
   if (!state.base.empty()) json["base"] = state.base, json["base_hash"] = state.base_hash;
+  if (state.skipped_samples) json["skipped_samples"] = state.skipped_samples;
   const BestLoss& v = state.validation;
   if (v.step >= 0) json["validation"] = {{"step", v.step}, {"waited", v.waited}};
   if (v.best_step >= 0)
@@ -141,6 +142,7 @@ RunState run_state(const StateFile& get) {
   if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
   for (auto [key, to] : {std::pair{"base", &state.base}, {"base_hash", &state.base_hash}})
     if (get.json.contains(key) && get.json[key].is_string()) *to = get.json[key];
+  if (get.json.contains("skipped_samples")) state.skipped_samples = get.whole<uint64_t>("skipped_samples", 0, any / 2);
   if (get.json.contains("validation")) {
     const StateFile of(get.json["validation"], get.where + ", validation");
     BestLoss& v = state.validation;
@@ -343,9 +345,18 @@ void keep_newest(const std::string& root, int keep) {
 
 void label_best(const std::string& root, int64_t step) {
   CheckpointRoot open(root);
+  if (const std::string path = join_path(root, best_label);
+      std::filesystem::symlink_status(path).type() == std::filesystem::file_type::directory)
+    fail("is a folder, not a link", printable(path), "Move it away.");
   const std::string name = checkpoint_name(std::max<int64_t>(step, 0));
   if (step >= 0 && open.folder().has(name)) return label_checkpoint(open.folder(), best_label, name);
   if (!labeled_checkpoint(root, best_label).empty()) open.folder().remove(best_label);
+}
+
+int64_t newest_until(const std::string& root, int64_t step) {
+  for (auto& folder : list_checkpoints(root))
+    if (folder.step <= step) return folder.step;
+  return -1;
 }
 
 int reject_newer(const std::string& root, int64_t step) {
@@ -372,7 +383,7 @@ int reject_newer(const std::string& root, int64_t step) {
   return count;
 }
 
-std::string keep_good_checkpoints(const std::string& root, int64_t last_good, const std::string& run) {
+std::string keep_good_checkpoints(const std::string& root, int64_t last_good, const std::string& run) try {
   auto saved = list_checkpoints(root);
   if (saved.empty()) return "no checkpoint was saved before that";
   for (auto& folder : saved) {
@@ -383,6 +394,8 @@ std::string keep_good_checkpoints(const std::string& root, int64_t last_good, co
   }
   return "no checkpoint is good, because all have weights of the steps before the failure, so start again (--overwrite "
          "replaces the run)";
+} catch (const Error& e) {
+  return fmt::format("which checkpoint is good is unknown ({})", e.what());
 }
 
 }  // namespace crest

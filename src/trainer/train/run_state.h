@@ -20,10 +20,11 @@ struct RunState {
   // and how many of the latest skipped steps count as bad.
   int64_t last_good = 0, bad_steps = 0;
   uint64_t seed = 0;
-  int threads = 0;              // affects results bit for bit
-  uint64_t train_tokens = 0;    // of the data, to detect different data
-  std::string data_hash;        // content hash, also to detect different data; "": unknown
-  std::string base, base_hash;  // --lora: the base's folder and weights_hash of it
+  int threads = 0;               // affects results bit for bit
+  uint64_t train_tokens = 0;     // of the data, to detect different data
+  std::string data_hash;         // content hash, also to detect different data; "": unknown
+  std::string base, base_hash;   // --lora: the base's folder and weights_hash of it
+  uint64_t skipped_samples = 0;  // left out after spikes of the loss (--on-spike rollback)
   BestLoss validation;
 };
 
@@ -57,6 +58,8 @@ void label_best(const std::string& root, int64_t step);
 // Removes the oldest checkpoints until `keep` are left (0: keeps all), and ROOT/best besides. If
 // none of these has finite weights, also keeps the newest with finite weights.
 void keep_newest(const std::string& root, int keep);
+// The step of the newest checkpoint below root that is not after `step`, unverified; -1: none.
+int64_t newest_until(const std::string& root, int64_t step);
 // The newest checkpoint below root with a mark of finite weights, unverified; -1: none. Throws if
 // one is unreadable.
 int64_t newest_finite(const std::string& root);

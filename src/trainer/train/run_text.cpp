@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/unpack.h"
+#include "data/mixture.h"
 #include "data/tokenizer.h"
 
 namespace crest {
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 void check_text_options(TrainRequest& request) {
   if (!request.texts.empty()) return;
   const auto data = request.training.find("data");
-  if (data != request.training.end() && !data->second.empty() && data->second.back() == data_stream)
+  if (data != request.training.end() && data->second == std::vector<std::string>{data_stream})
     request.train.stream_tokenizer = std::exchange(request.text.tokenizer, {});
   const bool continues = !request.resume.empty();
   std::vector<std::string> files = values_in(request.flags, "--config");
@@ -70,10 +71,10 @@ std::string tokenizer_of(const LoadedModel& model, const std::string& given) {
 
 std::string run_name(const TrainRequest& request) {
   if (request.train.streams()) return "stream";
-  bool text = !request.texts.empty();
-  fs::path path = fs::absolute(text ? name_inside(request.texts[0]) : request.train.data).lexically_normal();
+  if (request.texts.empty()) return join(labels_of(parse_data_sources(request.train.data)), "+");
+  fs::path path = fs::absolute(name_inside(request.texts[0])).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  return (text ? path.stem() : path.filename()).string();
+  return path.stem().string();
 }
 
 }  // namespace crest

@@ -75,8 +75,18 @@ std::vector<std::string> data_rows(const Dataset& data) {
           split_row(data.train()), split_row(data.val())};
 }
 
+std::vector<std::string> data_rows(const TrainingData& data) {
+  if (!data.mixed()) return data_rows(data.sources[0]);
+  std::vector<std::string> rows;
+  for (size_t i = 0; i < data.sources.size(); ++i)
+    for (auto& row : data_rows(data.sources[i]))
+      rows.push_back(
+          fmt::format("source {}, {} of {} samples: {}", i + 1, data.order.part(i), data.order.period(), row));
+  return rows;
+}
+
 std::vector<std::string> run_rows(const TrainOptions& options, const Recipe& recipe, const RankOptions& ranks,
-                                  const Dataset& data) {
+                                  const TrainingData& data) {
   std::vector<std::string> rows = {"Crest " CREST_VERSION};
   for (auto& more : {training_rows(options), recipe_rows(recipe, ranks), data_rows(data)})
     rows.insert(rows.end(), more.begin(), more.end());

@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "plan/compile.h"
 #include "train/run.h"
+#include "train/run_data.h"
 
 namespace crest {
 
@@ -22,10 +23,11 @@ std::vector<std::string> training_rows(const TrainOptions& options);
 // A row for each split: its number of tokens and a hash of all tokens, or of parts of a large
 // split.
 std::vector<std::string> data_rows(const Dataset& data);
+std::vector<std::string> data_rows(const TrainingData& data);
 
 // Everything compared by the ranks of a run before they start, except Programs.
 std::vector<std::string> run_rows(const TrainOptions& options, const Recipe& recipe, const RankOptions& ranks,
-                                  const Dataset& data);
+                                  const TrainingData& data);
 
 // All ranks call it with their rows. If a rank differs from the first rank of its pipeline stage,
 // all throw: rank 0 an Error with the first different row, the others PeerLost. Without a mesh, all

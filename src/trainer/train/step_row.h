@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace crest {
 
@@ -24,6 +26,9 @@ StepRow step_row(const StepResult& result, int64_t step, double lr, int64_t toke
 struct ValidationRow {
   int64_t step = 0;
   double val_loss = 0;
+  // Of a mixture: the loss on each source's validation split, by label (data/mixture.h). val_loss
+  // is their mean with the sources' shares.
+  std::vector<std::pair<std::string, double>> of_sources = {};
 };
 
 }  // namespace crest

@@ -11,6 +11,7 @@
 #include "core/shell_word.h"
 #include "core/text.h"
 #include "data/dataset.h"
+#include "data/mixture.h"
 #include "device/rank_device.h"
 #include "passes/pass.h"
 #include "passes/recompute.h"
@@ -31,11 +32,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const Setting* row_named(const std::vector<Setting>& table, const std::string& name) {
+  for (auto& row : table)
+    if (name == row.name || name == row.key()) return &row;
+  return nullptr;
+}
+
 // --overwrite must not remove this run's inputs.
 void check_overwrites_nothing_read(const TrainRequest& request) {
   std::vector<InputPath> inputs;
   for (auto& text : request.texts) inputs.push_back({"TEXT", text});
-  for (const char* flag : {"--data", "--init", "--model", "--tokenizer", "--config"})
+  for (auto& source : parse_data_sources(request.train.data)) inputs.push_back({"--data", source.folder});
+  for (const char* flag : {"--init", "--model", "--tokenizer", "--config"})
     for (auto& path : values_in(request.flags, flag)) inputs.push_back({flag, path});
   check_inputs_stay(request.train.out, inputs);
 }
@@ -107,12 +115,28 @@ class Start {
       check_run_file(request_.resume, of_run);
     }
     check_text_options(request_);
+    if (!continues_) take_preset();
     settings_of(t_).apply(request_.training);
     if (!t_.base.empty()) t_.base = fs::absolute(t_.base).string();  // it is stored
     if (t_.overwrite) check_overwrites_nothing_read(request_);
     if (t_.stop_after < 1 && value_in(request_.flags, "--stop-after"))
       fail_usage(fmt::format("'{}' is out of range", t_.stop_after), "--stop-after", "It must be at least 1.");
     if (continues_) change(of_run);
+  }
+
+  // Settings of training that the model's preset brings along. The recipe takes its own.
+  void take_preset() {
+    if (!request_.recipe.has("model")) return;
+    GivenSettings given = settings_;
+    given.insert(request_.training.begin(), request_.training.end());
+    const std::string& model = settings_["model"].back();
+    const SettingsOfPreset brought = preset_settings(model, given);
+    if (brought.empty()) return;
+    std::string flags;
+    for (auto& [name, texts] : brought) flags += fmt::format(" --{} {}", name, texts.back());
+    print(fmt::format("recipe   of {}:{}", printable(model), flags));
+    for (auto& [name, texts] : brought)
+      if (row_named(training_settings(), name)) request_.training[name] = texts;
   }
 
   void change(const GivenSettings& of_run) {
@@ -138,6 +162,7 @@ class Start {
       fail_usage("--resume does not accept text files", "crest train", "Leave them out; the run uses its own data.");
     if (continues_ && (!t_.out.empty() || t_.overwrite))
       fail_usage("--resume continues a run in its own folder", t_.overwrite ? "--overwrite" : "--out", "Leave it out.");
+    parse_data_sources(t_.data);
     if (!text && t_.data.empty())
       fail_usage("no data given", "crest train",
                  "Give a text file (crest train input.txt), or --data DIR from crest data prepare.");
@@ -177,6 +202,7 @@ class Start {
     settings_["lora-alpha"] = {fmt::format("{}", lora.alpha)};
     settings_["lora-scale"] = {lora.rank_stabilized ? "sqrt" : "rank"};
     settings_["lora-targets"] = {lora.targets};
+    if (settings_["lora-dropout"].empty()) settings_["lora-dropout"] = {fmt::format("{}", lora.dropout)};
   }
 
   // Prepares text once and keeps it in the cache, where the other ranks find it. Returns the recipe
@@ -189,7 +215,7 @@ class Start {
       resolve(any, t_.device);
     }
     if (!leads_) t_.group->start_after_first();
-    if (!request_.texts.empty()) t_.data = fs::absolute(prepared_text(recipe)).string();
+    if (!request_.texts.empty()) t_.data = {fs::absolute(prepared_text(recipe)).string()};
     if (!recipe.vocab_given && t_.init.empty())
       if (uint32_t vocab = open_data(t_).vocab_size()) recipe.model.vocab = vocab;
     return recipe;
@@ -258,12 +284,6 @@ class Start {
   GivenSettings& settings_;  // of the recipe
   const bool leads_, continues_;
 };
-
-const Setting* row_named(const std::vector<Setting>& table, const std::string& name) {
-  for (auto& row : table)
-    if (name == row.name || name == row.key()) return &row;
-  return nullptr;
-}
 
 // A C++ program's settings as flags.
 FlagLayer layer_of(const SettingTexts& settings) {

@@ -16,17 +16,38 @@ namespace {
 
 constexpr double most_steps = 1e12;
 
+// A whole number from 0 (or row.min) that changes no measurement, and may change on --resume.
+template <auto member>
+Setting count_setting(Setting row) {
+  row.min = std::max(row.min, 0.0), row.max = std::min(row.max, most_steps);
+  row.identity = false;
+  row.resume = OnResume::accepts;
+  return setting<member>(row);
+}
+
+// One source is a text, as in runs before there were mixtures; several are a list.
+Setting data_setting(const char* group) {
+  Setting row = setting<&TrainOptions::data>({.name = "data",
+                                              .group = group,
+                                              .help = "prepared data (crest data prepare), shards of llm.c or nanoGPT, "
+                                                      "or -: rows of tokens from standard input. Several make a "
+                                                      "mixture, each with its weight: DIR:WEIGHT",
+                                              .example = "data/shakespeare",
+                                              .common = true,
+                                              .identity = false,
+                                              .local = true});
+  row.get = [](const Setting&, const void* object) {
+    const auto& data = static_cast<const TrainOptions*>(object)->data;
+    if (data.size() > 1) return SettingValue(data);
+    return SettingValue(data.empty() ? std::string() : data[0]);
+  };
+  return row;
+}
+
 std::vector<Setting> data_settings() {
   const char* group = "Data";
   return {
-      setting<&TrainOptions::data>({.name = "data",
-                                    .group = group,
-                                    .help = "prepared data (crest data prepare), shards of llm.c or nanoGPT, or -: "
-                                            "rows of tokens from standard input",
-                                    .example = "data/shakespeare",
-                                    .common = true,
-                                    .identity = false,
-                                    .local = true}),
+      data_setting(group),
       setting<&TrainOptions::init>({.name = "init",
                                     .group = group,
                                     .help = "initial weights: Hugging Face folder, run or checkpoint",
@@ -45,23 +66,18 @@ std::vector<Setting> data_settings() {
                                     .newer = true,
                                     .local = true,
                                     .resume = OnResume::accepts}),
-      setting<&TrainOptions::prefetch>({.name = "prefetch",
-                                        .group = group,
-                                        .help = "batches to read ahead; 0: read when a step needs them",
-                                        .unit = "batches",
-                                        .min = 0,
-                                        .max = 1000,
-                                        .identity = false,
-                                        .local = true,
-                                        .resume = OnResume::accepts}),
-      setting<&TrainOptions::loader_threads>({.name = "loader-threads",
+      count_setting<&TrainOptions::prefetch>({.name = "prefetch",
                                               .group = group,
-                                              .help = "reading threads, with --prefetch",
-                                              .min = 1,
+                                              .help = "batches to read ahead; 0: read when a step needs them",
+                                              .unit = "batches",
                                               .max = 1000,
-                                              .identity = false,
-                                              .local = true,
-                                              .resume = OnResume::accepts}),
+                                              .local = true}),
+      count_setting<&TrainOptions::loader_threads>({.name = "loader-threads",
+                                                    .group = group,
+                                                    .help = "reading threads, with --prefetch",
+                                                    .min = 1,
+                                                    .max = 1000,
+                                                    .local = true}),
   };
 }
 
@@ -72,16 +88,14 @@ std::vector<Setting> schedule_settings() {
   std::vector<const char*> decays;
   for (auto& name : decay_shape_names()) decays.push_back(name.c_str());
   return {
-      setting<&TrainOptions::steps>({.name = "steps",
-                                     .group = group,
-                                     .help = "optimizer steps",
-                                     .unit = "steps",
-                                     .default_value = "of --epochs, or 1000, or as many as fit into --max-seconds",
-                                     .min = 1,
-                                     .max = most_steps,
-                                     .common = true,
-                                     .identity = false,
-                                     .resume = OnResume::accepts}),
+      count_setting<&TrainOptions::steps>(
+          {.name = "steps",
+           .group = group,
+           .help = "optimizer steps",
+           .unit = "steps",
+           .default_value = "of --epochs, or 1000, or as many as fit into --max-seconds",
+           .min = 1,
+           .common = true}),
       setting<&TrainOptions::epochs>({.name = "epochs",
                                       .group = group,
                                       .help = "passes over the training data, rounded up to steps; in place of --steps",
@@ -155,34 +169,42 @@ std::vector<Setting> schedule_settings() {
                                     .max = 9e15,
                                     .identity = false,
                                     .resume = OnResume::refuses}),
-      setting<&TrainOptions::val_every>({.name = "val-every",
-                                         .group = group,
-                                         .help = "steps between validations; 0: never",
-                                         .unit = "steps",
-                                         .default_value = "a tenth of the steps",
-                                         .min = 0,
-                                         .max = most_steps,
-                                         .common = true,
-                                         .identity = false,
-                                         .resume = OnResume::accepts}),
-      setting<&TrainOptions::val_batches>({.name = "val-batches",
-                                           .group = group,
-                                           .help = "batches per validation",
-                                           .unit = "batches",
-                                           .min = 1,
-                                           .max = most_steps,
-                                           .identity = false,
-                                           .resume = OnResume::accepts}),
-      setting<&TrainOptions::patience>({.name = "patience",
-                                        .group = group,
-                                        .help = "validations without an improvement before the run ends; 0: it does "
-                                                "not end early",
-                                        .unit = "validations",
-                                        .min = 0,
-                                        .max = most_steps,
-                                        .identity = false,
-                                        .stored = false,
-                                        .resume = OnResume::accepts}),
+      count_setting<&TrainOptions::val_every>({.name = "val-every",
+                                               .group = group,
+                                               .help = "steps between validations; 0: never",
+                                               .unit = "steps",
+                                               .default_value = "a tenth of the steps",
+                                               .common = true}),
+      count_setting<&TrainOptions::val_batches>(
+          {.name = "val-batches", .group = group, .help = "batches per validation", .unit = "batches", .min = 1}),
+      count_setting<&TrainOptions::patience>({.name = "patience",
+                                              .group = group,
+                                              .help =
+                                                  "validations without an improvement before the run ends; 0: it does "
+                                                  "not end early",
+                                              .unit = "validations",
+                                              .stored = false}),
+      setting<&TrainOptions::until_loss>(
+          {.name = "until-loss",
+           .group = group,
+           .help = "ends the run once the validation loss is at most this, and prints the steps, tokens and seconds "
+                   "until then; 0: it does not end early",
+           .unit = "nats",
+           .min = 0,
+           .max = 1e9,
+           .identity = false,
+           .stored = false,
+           .resume = OnResume::accepts}),
+      setting<&TrainOptions::on_spike>(
+          {.name = "on-spike",
+           .group = group,
+           .help =
+               "response to a jump of the training loss: a warning, or a return to the newest checkpoint before it, "
+               "without the samples since that checkpoint",
+           .choices = {"warn", "rollback"},
+           .identity = false,
+           .stored = false,
+           .resume = OnResume::accepts}),
       setting<&TrainOptions::min_delta>({.name = "min-delta",
                                          .group = group,
                                          .help = "with --patience: the smallest improvement of the validation loss",
@@ -198,24 +220,17 @@ std::vector<Setting> schedule_settings() {
 std::vector<Setting> saving_settings() {
   const char* group = "Saving and samples";
   return {
-      setting<&TrainOptions::save_every>({.name = "save-every",
+      count_setting<&TrainOptions::save_every>({.name = "save-every",
+                                                .group = group,
+                                                .help = "steps between checkpoints; 0: only at the end",
+                                                .unit = "steps",
+                                                .default_value = "a quarter of the steps",
+                                                .common = true}),
+      count_setting<&TrainOptions::keep>({.name = "keep",
                                           .group = group,
-                                          .help = "steps between checkpoints; 0: only at the end",
-                                          .unit = "steps",
-                                          .default_value = "a quarter of the steps",
-                                          .min = 0,
-                                          .max = most_steps,
-                                          .common = true,
-                                          .identity = false,
-                                          .resume = OnResume::accepts}),
-      setting<&TrainOptions::keep>({.name = "keep",
-                                    .group = group,
-                                    .help = "newest checkpoints to keep; 0: all",
-                                    .unit = "checkpoints",
-                                    .min = 0,
-                                    .max = 1e6,
-                                    .identity = false,
-                                    .resume = OnResume::accepts}),
+                                          .help = "newest checkpoints to keep; 0: all",
+                                          .unit = "checkpoints",
+                                          .max = 1e6}),
       setting<&TrainOptions::keep_best>({.name = "keep-best",
                                          .group = group,
                                          .help = "save the weights with the lowest validation loss, and keep them as "
@@ -223,38 +238,26 @@ std::vector<Setting> saving_settings() {
                                          .identity = false,
                                          .stored = false,
                                          .resume = OnResume::accepts}),
-      setting<&TrainOptions::sample_every>({.name = "sample-every",
-                                            .group = group,
-                                            .help = "steps between text samples; 0: none",
-                                            .unit = "steps",
-                                            .min = 0,
-                                            .max = most_steps,
-                                            .identity = false,
-                                            .resume = OnResume::accepts}),
-      setting<&TrainOptions::sample_tokens>({.name = "sample-tokens",
-                                             .group = group,
-                                             .help = "tokens per sample",
-                                             .unit = "tokens",
-                                             .min = 1,
-                                             .max = 1e6,
-                                             .identity = false,
-                                             .resume = OnResume::accepts}),
+      count_setting<&TrainOptions::sample_every>(
+          {.name = "sample-every", .group = group, .help = "steps between text samples; 0: none", .unit = "steps"}),
+      count_setting<&TrainOptions::sample_tokens>({.name = "sample-tokens",
+                                                   .group = group,
+                                                   .help = "tokens per sample",
+                                                   .unit = "tokens",
+                                                   .min = 1,
+                                                   .max = 1e6}),
   };
 }
 
 }  // namespace
 
 static std::vector<Setting> several_ranks_settings() {
-  return {setting<&TrainOptions::check_ranks>(
+  return {count_setting<&TrainOptions::check_ranks>(
       {.name = "check-ranks",
        .group = "Ranks",
        .help = "steps between comparisons of the weights of all ranks (and before every save); 0: never",
        .unit = "steps",
-       .min = 0,
-       .max = most_steps,
-       .identity = false,
-       .stored = false,
-       .resume = OnResume::accepts})};
+       .stored = false})};
 }
 
 const std::vector<Setting>& training_settings() {

@@ -1,0 +1,36 @@
+#include "cli/text_io.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "run/text_stream.h"
+
+namespace crest {
+
+TextOutput::TextOutput(bool quiet) : quiet_(quiet), terminal_(isatty(STDOUT_FILENO) == 1) {}
+
+void TextOutput::write(std::string_view text) {
+  if (quiet_ || text.empty()) return;
+  std::string shown = terminal_ ? displayable(text) : std::string(text);
+  if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size() || std::fflush(stdout) != 0)
+    fail("could not write to standard output", "", "Is the disk full, or has the reader gone away?");
+}
+
+bool read_line(std::string& line, int64_t number) {
+  line.clear();
+  int c = 0;
+  while ((c = std::getc(stdin)) != EOF && c != '\n') {
+    if (line.size() == max_prompt_bytes)
+      fail(fmt::format("the line is longer than {}", format_bytes(double(max_prompt_bytes))),
+           fmt::format("standard input, line {}", number), "Shorten it.");
+    line += char(c);
+  }
+  if (c == EOF && line.empty()) return false;
+  if (line.ends_with('\r')) line.pop_back();
+  return true;
+}
+
+}  // namespace crest
