@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Checks crest export --to gguf with other programs: gguf reads every tensor, llama.cpp writes the same tokens.
 
-  gguf_check.py --crest build/release/crest [--models llama,gpt2] [--tokens 64] [--steps 200]
+  gguf_check.py --crest build/release/crest [--models llama,gpt2] [--tokens 64]
 
 Needs numpy, gguf, tokenizers, and xllamacpp (llama.cpp as a Python package). No GPU.
 
-Models: for each architecture a small one is trained on this repository's documentation. Its file in f32, f16, bf16 and
-q8_0 is read by gguf.GGUFReader. Names and values are computed from Crest's checkpoint under transformers' names with
+Models: for each architecture Crest makes a small one, and the script gives it random weights large enough for clear
+decisions. Its file in f32, f16, bf16 and q8_0 is read by gguf.GGUFReader. Names and values are computed from Crest's checkpoint under transformers' names with
 gguf.TensorNameMap and gguf.quants, so f32 must be equal, and the others equal byte for byte. llama.cpp then continues a
 prompt greedily from the f32 file. Every token must be the one of `crest sample --temperature 0`, and its log-probability
 within --limit of the one by `crest eval --logits`. Ties are possible, so the smallest margin is printed.
@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -151,6 +152,28 @@ def check_file(path, folder, architecture, config, kind):
     return exact
 
 
+def randomize(run, folder):
+    """A folder like the checkpoint, with larger random weights: the text does not repeat one token."""
+    latest = os.path.realpath(f"{run}/checkpoints/latest")
+    os.makedirs(folder)
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(f"{latest}/{name}", folder)
+    rng, header, data = np.random.default_rng(1), {}, b""
+    less_one = json.load(open(f"{latest}/config.json"))["model_type"] == "gemma3_text"
+    for name, w in safetensors(f"{latest}/model.safetensors").items():
+        noise = rng.normal(size=w.shape)
+        if w.ndim == 1:
+            new = 0.2 * noise + (1 if "norm" in name or "ln_" in name else 0) * name.endswith("weight") * (not less_one)
+        else:
+            new = noise * (0.05 if less_one and "embed" in name else 0.3 if re.search("embed|wte|wpe|lm_head", name) else 0.15)
+        stored = new.astype("<f4").tobytes()
+        header[name] = {"dtype": "F32", "shape": list(w.shape), "data_offsets": [len(data), len(data) + len(stored)]}
+        data += stored
+    text = json.dumps(header).encode()
+    with open(f"{folder}/model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
 class LlamaCpp:
     """A file in llama.cpp, computing in fp32 as far as it can."""
 
@@ -204,9 +227,10 @@ def check_model(crest, work, name, toml, o):
     run = f"{work}/{name}"
     with open(f"{run}.toml", "w") as f:
         f.write(toml)
-    crest("train", "--data", f"{work}/data", "--model", f"{run}.toml", "--out", run, "--steps", o.steps, "--batch", 8, "--seq",
-          64, "--lr", "3e-3", "--warmup", 10, "--precision", "fp32", "--quiet", "--sample-every", 0, "--val-every", 0, "--threads", 2)
-    folder = os.path.realpath(f"{run}/checkpoints/latest")
+    crest("train", "--data", f"{work}/data", "--model", f"{run}.toml", "--out", f"{run}-made", "--steps", 1, "--batch", 1, "--seq",
+          32, "--precision", "fp32", "--quiet", "--sample-every", 0, "--val-every", 0, "--threads", 1)
+    folder = run
+    randomize(f"{run}-made", folder)
     config = json.load(open(folder + "/config.json"))
     sizes = []
     for kind in TYPES:
@@ -292,7 +316,7 @@ def check_tokenizers(crest, work, o):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--crest", default="build/release/crest"), p.add_argument("--models", default=",".join(MODELS))
-    p.add_argument("--tokens", type=int, default=64), p.add_argument("--steps", type=int, default=200)
+    p.add_argument("--tokens", type=int, default=64)
     p.add_argument("--limit", type=float, default=5e-3, help="llama.cpp's GELU is a table of f16")
     p.add_argument("--no-tokenizers", action="store_true"), p.add_argument("--work")
     o = p.parse_args()
