@@ -79,7 +79,7 @@ class Crest:
 
     def __call__(self, *words):
         done = subprocess.run([self.program, *map(str, words)], capture_output=True, text=True,
-                              env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
+                              env=dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"))
         assert done.returncode == 0, f"crest {words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
 
