@@ -44,7 +44,7 @@ MODELS = {
     "llama-linear": LLAMA + '[rope_scaling]\ntype = "linear"\nfactor = 4\n',
     "llama-yarn": LLAMA + '[rope_scaling]\ntype = "yarn"\nfactor = 4\noriginal_context = 32\n',
     "llama-yarn-scaled": LLAMA + '[rope_scaling]\ntype = "yarn"\nfactor = 4\noriginal_context = 32\nattention_factor = 1.3\n',
-    "llama-dynamic": LLAMA + '[rope_scaling]\ntype = "dynamic"\nfactor = 1.1\noriginal_context = 120\n',
+    "llama-dynamic": LLAMA.replace("context = 128", "context = 240") + '[rope_scaling]\ntype = "dynamic"\nfactor = 2\noriginal_context = 120\n',
     "mistral": LLAMA + "window = 100\n",
     "qwen2": LLAMA + "qkv_bias = true\n",
     "qwen2-window": LLAMA + "qkv_bias = true\nwindow = 100\nfull_layers = 1\n",
@@ -79,7 +79,7 @@ class Crest:
 
     def __call__(self, *words):
         done = subprocess.run([self.program, *map(str, words)], capture_output=True, text=True,
-                              env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
+                              env=dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"))
         assert done.returncode == 0, f"crest {words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
 
@@ -166,6 +166,8 @@ def randomize(run, folder):
             new = 0.2 * noise + (1 if "norm" in name or "ln_" in name else 0) * name.endswith("weight") * (not less_one)
         else:
             new = noise * (0.05 if less_one and "embed" in name else 0.3 if re.search("embed|wte|wpe|lm_head", name) else 0.15)
+        if w.ndim == 2 and w.shape[0] == 512:
+            new[511] = 0  # the end of text, which llama.cpp leaves out here and Crest does not
         stored = new.astype("<f4").tobytes()
         header[name] = {"dtype": "F32", "shape": list(w.shape), "data_offsets": [len(data), len(data) + len(stored)]}
         data += stored

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
+#include "data/tokenizer.h"
 #include "interop/export.h"
 #include "interop/gguf_architecture.h"
 #include "interop/gguf_file.h"
@@ -55,6 +56,20 @@ void pair_neighbors(std::vector<float>& values, int64_t columns, int64_t head_di
                   size_t(columns) * sizeof(float));
     std::copy(head.begin(), head.end(), values.begin() + std::ptrdiff_t(start));
   }
+}
+
+// llama.cpp does not load a model with Phi-3's name and without these tokens.
+std::string general_name(const std::string& name, const Tokenizer& tokenizer) {
+  bool all = true;
+  for (const char* token : {"</s>", "<unk>", "<s>", "<|endoftext|>"}) all = all && tokenizer.added(token);
+  std::string out = name;
+  for (size_t i = 0; i + 3 < out.size() && !all; ++i) {
+    std::string start = out.substr(i, 5);
+    for (char& c : start) c = c >= 'A' && c <= 'Z' ? char(c + ('a' - 'A')) : c;
+    if (start.starts_with("phi3") || start == "phi-3")
+      out.replace(i, start == "phi-3" ? 5 : 4, out.substr(i, 3) + " 3");
+  }
+  return out;
 }
 
 class TensorWriter {
@@ -110,11 +125,11 @@ void write_gguf(ExportJob& job) {
   GgufHeader header;
   gguf_describe(c, header);
   header.text("general.type", "model");
-  header.text("general.name", c.name);
   header.number("general.file_type", file_type(wanted));
   header.number("general.quantization_version", 2);
   if (std::string shorter; gguf_context(c, &shorter) < c.context) job.notes.push_back(shorter);
   gguf_tokenizer(job.model, header, job.notes);
+  header.text("general.name", general_name(c.name, *job.model.tokenizer));
   const std::vector<float> factors = gguf_rope_factors(c);
   const std::vector<GgufTensor> tensors = gguf_tensors(c);
   if (!factors.empty()) header.tensor(rope_factors_name, {int64_t(factors.size())}, GgufType::f32);

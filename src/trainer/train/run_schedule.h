@@ -30,8 +30,8 @@ class RunSchedule {
   int64_t save_every() const { return save_every_; }  // 0: only at the end
   bool validates_at(int64_t step) const { return val_every_ && step % val_every_ == 0; }
   bool saves_at(int64_t step) const { return save_every_ && step % save_every_ == 0; }
-  // A note for a run continued after `step`, if the rate jumps up behind its `last` step. More steps
-  // stretch the schedule, and another --lr moves it.
+  // A note for a run continued after `step`, if the rate jumps up behind its `last` step. More
+  // steps stretch the schedule, and another --lr moves it.
   std::optional<std::string> jump(const StepRow& last, int64_t step) const;
   // Whether the time limit ends the run. Fitted steps may exceed it slightly.
   bool over(double seconds) const;

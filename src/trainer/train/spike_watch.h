@@ -20,9 +20,9 @@ class SpikeWatch {
   };
 
   // Takes the loss of a step, and ignores NaN and infinity. A rise counts if it exceeds 8 standard
-  // deviations of a mean of `window` steps, and 5% of the loss before. The standard deviation of a
-  // step is 1.4826 / sqrt(2) times the median difference of neighboring steps. Each rise is reported
-  // once. A loss that stays high for `history` steps is the new level.
+  // deviations of a mean of `window` steps, and 5% of the loss before. The standard deviation of
+  // a step is 1.4826 / sqrt(2) times the median difference of neighboring steps. Each rise is
+  // reported once. A loss that stays high for `history` steps is the new level.
   std::optional<Event> add(int64_t step, double loss);
 
  private:
