@@ -75,7 +75,7 @@ ScoreEncoder::ScoreEncoder(const LoadedModel& model)
   }
 }
 
-// begins: with the tokens that tokenizer.json adds.
+// begins: with the tokens added by tokenizer.json.
 std::vector<int32_t> ScoreEncoder::tokens(std::string_view text, bool begins) const {
   std::vector<int32_t> out;
   if (begins && (prefix_text_.empty() || !text.starts_with(prefix_text_))) out = prefix_;
@@ -104,7 +104,7 @@ TokenPair ScoreEncoder::pair(const ScoredText& text, const std::string& where) c
   const size_t before = std::min(pair.context.size(), whole.size());
   pair.continuation.assign(whole.begin() + std::ptrdiff_t(before), whole.end());
   if (pair.context.empty()) {
-    // A continuation that starts with the token for the beginning has it as its context.
+    // A begin-of-text token at the start of a continuation is its context.
     const bool has = begin_ && pair.continuation.size() > 1 && pair.continuation[0] == int32_t(*begin_);
     pair.context = {begin(where)};
     if (has) pair.continuation.erase(pair.continuation.begin());

@@ -33,27 +33,26 @@ std::vector<ScoredText> parse_scored_texts(std::string_view lines, const std::st
 // "pairs.jsonl, line 3"; number: from 0.
 std::string place_of_line(const std::string& where, size_t number);
 
-// A pair's tokens, or those of a window of a whole text. cut: how many were left out at the left,
-// so that the rest fits the context.
+// The tokens of a pair, or of a window of a whole text. cut: tokens left out at the left, to fit the
+// rest into the context.
 struct TokenPair {
   std::vector<int32_t> context, continuation;
   int64_t cut = 0;
 };
 
-// Texts as lm-evaluation-harness encodes them for transformers. Every text starts with the tokens
-// that tokenizer.json adds to each text (Llama's <|begin_of_text|>), unless it starts with them
-// already.
+// Encodes texts like lm-evaluation-harness does for transformers. Every text starts with the tokens
+// added by tokenizer.json (Llama's <|begin_of_text|>), unless it starts with them already.
 class ScoreEncoder {
  public:
   // Throws if the model has no tokenizer. The model must outlive it.
   explicit ScoreEncoder(const LoadedModel& model);
-  // White space at the end of the context belongs to the continuation, and the continuation's
-  // tokens are those of both texts together after as many as the context alone has. An empty
-  // context is the token that begins texts. Throws if the continuation alone is longer than the
+  // White space at the end of the context belongs to the continuation. Both texts are encoded
+  // together. As many tokens as the context alone has are the context, the rest the continuation.
+  // An empty context is the begin-of-text token. Throws if the continuation alone is longer than the
   // model's context. `where`: for errors.
   TokenPair pair(const ScoredText& text, const std::string& where) const;
   // A whole text in windows of the model's context: each token is predicted once. The first one
-  // follows the token that begins texts, and the last window starts in the window before it.
+  // follows the begin-of-text token, and the last window starts in the window before it.
   std::vector<TokenPair> windows(std::string_view text, const std::string& where) const;
   int64_t length() const { return length_; }
 

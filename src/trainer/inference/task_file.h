@@ -12,7 +12,7 @@ namespace crest {
 // A question: the most probable of its texts should be the one with number `answer`.
 struct TaskItem {
   std::vector<ScoredText> texts;     // a choice each
-  std::vector<std::string> choices;  // whose lengths normalize
+  std::vector<std::string> choices;  // their lengths normalize
   size_t answer = 0;
   size_t line = 0;  // in the file, from 0
 };
@@ -25,8 +25,8 @@ struct Task {
   std::vector<TaskItem> items;
 };
 
-// A file of JSON lines as the Hugging Face hub has the data set, of the layout that its fields
-// name. limit: only the first items (0: all). Throws with file, line and reason for a line of
+// A file of JSON lines in the form of the data set on the Hugging Face hub. Its fields tell the
+// layout. limit: only the first items (0: all). Throws with file, line and reason for a line of
 // another form, and for one without an answer.
 Task read_task(const std::string& file, int64_t limit);
 // The same of a text; `file` names it.
