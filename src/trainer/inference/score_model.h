@@ -33,8 +33,8 @@ std::vector<ScoredText> parse_scored_texts(std::string_view lines, const std::st
 // "pairs.jsonl, line 3"; number: from 0.
 std::string place_of_line(const std::string& where, size_t number);
 
-// The tokens of a pair, or of a window of a whole text. cut: tokens left out at the left, to fit the
-// rest into the context.
+// The tokens of a pair, or of a window of a whole text. cut: tokens left out at the left, to fit
+// the rest into the context.
 struct TokenPair {
   std::vector<int32_t> context, continuation;
   int64_t cut = 0;
@@ -48,8 +48,8 @@ class ScoreEncoder {
   explicit ScoreEncoder(const LoadedModel& model);
   // White space at the end of the context belongs to the continuation. Both texts are encoded
   // together. As many tokens as the context alone has are the context, the rest the continuation.
-  // An empty context is the begin-of-text token. Throws if the continuation alone is longer than the
-  // model's context. `where`: for errors.
+  // An empty context is the begin-of-text token. Throws if the continuation alone is longer than
+  // the model's context. `where`: for errors.
   TokenPair pair(const ScoredText& text, const std::string& where) const;
   // A whole text in windows of the model's context: each token is predicted once. The first one
   // follows the begin-of-text token, and the last window starts in the window before it.
