@@ -10,7 +10,7 @@ import sys
 
 target, folder = sys.argv[1:3]
 seeds = []
-ways = {"json": 4, "json_files": 4, "json_lines": 6, "checkpoint": 4, "safetensors": 3, "shard": 5, "foreign": 4, "runs": 2,
+ways = {"json": 4, "json_files": 4, "json_lines": 6, "checkpoint": 4, "safetensors": 3, "shard": 5, "foreign": 4, "runs": 2, "templates": 2,
         "tokenizer": 3, "tokenizer_files": 6, "sentencepiece": 3, "toml_files": 3}.get(target, 0)
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 
@@ -60,6 +60,16 @@ elif target == "claims":
               b'value(d, p="b|*") == "f16"', b"linearity(ms, n)", b"where_max(ms, p)", b"(" * 3000, b"-" * 3000 + b"1",
               b"1" + b"+1" * 1500, b"max(ms,", b"value(ms, p=)", b"1e999", b'"', b"accumulate(10, 0.1, \"fp16\", \"bf16\")",
               b'rounded(q, 99)', b'parameters("nano")', b"\xff", b"1/0", b"sum(ms)-sum(ms, p=c)"]
+elif target == "templates":
+    loop = b"{% for m in messages %}{{ '<|' + m['role'] + '|>' }}{{ m.content | trim }}{% endfor %}"
+    seeds += [loop, loop + b"{%- if add_generation_prompt -%}{{ bos_token }}{% else %}x{% endif %}",
+              b"{% set ns = namespace(n=0) %}{% for i in range(3) %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
+              b"{{ messages[0].content.strip().split('\\n')[-1][1:] | upper }}", b"{{ raise_exception('no') }}",
+              b"{% macro f(a, b=2) %}{{ a ~ b }}{% endmacro %}{{ f(1) }}{{ loop.index0 if false else none is none }}",
+              b"{{ [1, 'a', {'k': 2}] | tojson(indent=2) }}{# a comment #}", b"{{ " + b"(" * 3000, b"{% if " + b"not " * 3000,
+              b"{{ 'a' * 99999999 }}", b"{% for i in range(99999) %}" * 3, b"{{ messages[", b"{%", b"\xff{{ '\xff' }}",
+              b".*\\.(q|k|v)_proj", b"model\\.layers\\.(\\d+)\\.self_attn\\.[qk]_proj$", b"(a*)*(a|aa)+b{200}", b"[^\\W_]{2,5}?",
+              b"(" * 3000, b"(?=a)", b"\\1", b"a{9999}{9999}", b"[z-a]", b"[", b"\\"]
 elif target == "torch_trace":
     def event(cat, name, ts, dur, tid=1, **args):
         return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": args}

@@ -20,10 +20,10 @@ namespace jinja {
 namespace {
 
 constexpr size_t most_bytes = size_t(8) << 20;  // of the texts made
-constexpr int64_t most_steps = 1'000'000;
-constexpr size_t most_read = size_t(1) << 30;  // bytes of values used
-constexpr int most_containers = 10'000;        // made, so that none is inside of too many others
-constexpr int deepest = 1000;                  // evaluations inside of each other
+constexpr int64_t most_steps = 300'000;
+constexpr size_t most_read = size_t(256) << 20;  // bytes of values used
+constexpr int most_containers = 10'000;          // made, so that none is inside of too many others
+constexpr int deepest = 1000;                    // evaluations inside of each other
 constexpr int64_t longest_range = 10'000;
 
 constexpr const char* advice =
