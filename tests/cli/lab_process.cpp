@@ -75,7 +75,7 @@ TEST(LabProcess, RanksAreStartedOnceForAllSizes) {
   EXPECT_EQ(small["columns"]["gigabytes"], 1e-5);
   for (const char* column : {"ms", "algorithm_gb_per_second", "bus_gb_per_second"})
     EXPECT_TRUE(large["columns"].contains(column)) << column << large;
-  EXPECT_TRUE(result["quantities"]["per_gb"].is_number()) << result["quantities"];
+  EXPECT_TRUE(result["quantities"]["per_gb"]["value"].is_number()) << result["quantities"];
   auto shown = run_crest({"runs", "show", large["run"], "--json"}, folder.options).json();
   EXPECT_EQ(shown["kind"], "comm");
   EXPECT_EQ(shown["samples"].size(), 6u);

@@ -100,7 +100,7 @@ TEST_F(CliRunsTracker, PassesSettingsRowsAndResult) {
             (json{{"uid", uid}, {"name", "first"}, {"folder", out + "/wandb/offline-run-" + uid}, {"rows", 3}}));
 
   const std::vector<json> made = calls();
-  ASSERT_EQ(made.size(), 9u);
+  ASSERT_EQ(made.size(), 10u);
   EXPECT_EQ(made[0]["call"], "init");
   EXPECT_EQ(made[0]["mode"], "offline");
   EXPECT_EQ(made[0]["environment"], "offline") << "nothing may be sent";

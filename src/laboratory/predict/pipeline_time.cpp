@@ -82,7 +82,7 @@ StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_s
   }
   const Pipeline& p = s.schedule.pipeline;
   StageSums sums(p);
-  double flops = 0;
+  double recomputed = 0;
   // Of stages with equal work, one is compiled.
   std::list<CompiledSession> others;
   struct Timed {
@@ -101,7 +101,7 @@ StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_s
     }
     const Timed& timed = it->second;
     if (!timed.time.step()) return timed.time;
-    sums.add(*timed.session, *timed.time.step(), stage), flops += timed.time.step()->executed_flops;
+    sums.add(*timed.session, *timed.time.step(), stage), recomputed += timed.time.step()->recomputed_flops;
   }
   PredictedPipeline result;
   const PartTimes times = sums.times();
@@ -116,7 +116,7 @@ StepTime pipeline_step_time(const CompiledSession& s, const StagePredictor& of_s
   PredictedStep& step = step_of(own);
   step.ms = result.bubble.ideal + result.bubble.seconds() + result.rest_ms;
   step.low_ms = step.ms * low, step.high_ms = step.ms * high;
-  step.executed_flops = flops / p.ranks;  // each was as if all ranks were like it
+  step.recomputed_flops = recomputed / p.ranks;  // each was as if all ranks were like it
   step.pipeline = std::move(result);
   add_waiting(step);
   return own;

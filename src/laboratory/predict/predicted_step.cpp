@@ -53,8 +53,9 @@ void set_work(PredictedStep& s, const CompiledSession& session) {
   s.model_flops = double(s.tokens) * (forward_only(session) ? forward_flops_per_token(r.model, r.seq_length())
                                                             : flops_per_token(r.model, r.seq_length()));
   s.ranks = r.all_ranks();
-  s.executed_flops = 0;
-  for (auto& row : s.profile.instrs) s.executed_flops += row.flops * s.ranks;
+  s.recomputed_flops = 0;
+  for (auto& row : s.profile.instrs)
+    if (row.phase == "recompute") s.recomputed_flops += row.flops * s.ranks;
 }
 
 Json time_json(const PredictedStep& s, double measured_share) {
@@ -74,7 +75,7 @@ Json time_json(const PredictedStep& s, double measured_share) {
       {"tokens_per_second", s.tokens_per_second()},
       {"model_flops_per_second", s.model_flops / seconds},
       {"mfu", of_peak(s.model_flops)},
-      {"hfu", of_peak(s.executed_flops)},
+      {"hfu", of_peak(s.model_flops + s.recomputed_flops)},
       {"peak_flops_per_second", s.peak > 0 ? Json(s.peak) : Json()},
       {"collectives_ms", s.collectives_ms},
       {"hidden_collectives_ms", s.hidden_collectives_ms},
@@ -93,11 +94,13 @@ Json time_json(const PredictedStep& s, double measured_share) {
 
 std::string time_line(const PredictedStep& s) {
   auto duration = [](double ms) { return format_duration(ms / 1e3); };
+  auto percent = [&](double flops) { return fmt::format("{:.1f}%", 100 * flops / s.ms * 1e3 / s.peak); };
   std::string text = fmt::format("time        {} ({} to {}), {} tokens/s", duration(s.ms), duration(s.low_ms),
                                  duration(s.high_ms), format_count(s.tokens_per_second()));
   if (s.peak > 0)
-    text += fmt::format(", MFU {:.1f}%, HFU {:.1f}% of {}", 100 * s.model_flops / s.ms * 1e3 / s.peak,
-                        100 * s.executed_flops / s.ms * 1e3 / s.peak, format_si(s.peak, "FLOP/s"));
+    text += fmt::format(", MFU {}{} of {}", percent(s.model_flops),
+                        s.recomputed_flops > 0 ? ", HFU " + percent(s.model_flops + s.recomputed_flops) : "",
+                        format_si(s.peak, "FLOP/s"));
   return text;
 }
 

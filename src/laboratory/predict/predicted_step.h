@@ -51,8 +51,9 @@ struct PredictedStep {
   Profile profile;                         // the session's rows with predicted times
   double ms = 0, low_ms = 0, high_ms = 0;  // of a step, or of a forward pass; the same below
   int64_t tokens = 0;
-  double model_flops = 0, executed_flops = 0;
-  double peak = 0;  // FLOP/s of all ranks in the recipe's precision; 0: unknown
+  double model_flops = 0;       // PaLM's, for MFU
+  double recomputed_flops = 0;  // HFU counts them, too
+  double peak = 0;              // FLOP/s of all ranks in the recipe's precision; 0: unknown
   int ranks = 1;
   double collectives_ms = 0;         // exposed, part of ms, with several ranks
   double hidden_collectives_ms = 0;  // next to computation

@@ -51,8 +51,8 @@ Explanation explain_flops(const CompiledSession& s, const ExplainOptions&) {
            flops_per_token(m, r.seq_length()) * tokens, "Chowdhery et al. 2022 (arXiv 2204.02311), appendix B",
            "without a discount for causal attention; the Program has one where kernels skip masked keys" + a_window);
   palm.program = executed - recomputed;
-  Term hardware = term("executed: HFU refers to it", "sum over the instructions",
-                       "recompute, padding and the update included", executed, "Crest");
+  Term hardware =
+      term("executed", "sum over the instructions", "recompute, padding and the update included", executed, "Crest");
   hardware.program = executed;
   double megatron = 72 * sequences * seq * layers * h * h * (1 + seq / (6 * h) + vocab / (12 * layers * h));
   double megatron_full = 96 * sequences * seq * layers * h * h * (1 + seq / (6 * h) + vocab / (16 * layers * h));
