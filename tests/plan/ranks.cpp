@@ -141,6 +141,7 @@ TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
 TEST(RanksOnGpus, TwoTensorRanksOverlapRowsByDefault) {
   auto overlap = [](const Mesh& mesh, const Device& device, const char* given = nullptr) {
     Recipe r = tiny_recipe(false);
+    r.model.layers = 2;
     r.ranks = mesh.ranks(), r.mesh = mesh;
     if (given) r.pass_settings["tensor-overlap"] = given;
     Recipe resolved = resolve(r, device);
