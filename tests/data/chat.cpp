@@ -232,7 +232,7 @@ TEST(Chat, NullIsLikeAnAbsentKey) {
        chat);
   same(R"({"prompt": "Q", "answer": null, "completion": "A", "instruction": null, "output": null})",
        R"({"prompt": "Q", "completion": "A"})");
-  EXPECT_ERROR(prepared(dir, {{{"text", nullptr}}}), "line 1: \"text\" is null");
+  EXPECT_ERROR(prepared(dir, {{{"text", nullptr}}}), "line 1, column 9: \"text\" is null");
   EXPECT_ERROR(prepared(dir, {{{"instruction", "q"}, {"output", nullptr}}}), "no \"output\"");
 }
 

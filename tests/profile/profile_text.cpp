@@ -76,7 +76,7 @@ TEST(ProfileText, CountsDataRanks) {
   expect_has(all_text(p), {" x 2 data ranks; 4 ranks (data=2,tensor=2), times"});
   p.recipe["mesh"] = "tensor=4";
   const std::string text = all_text(p);
-  expect_has(text, {"; 4 ranks (tensor=4), times"});
+  expect_has(text, {"4 ranks (tensor=4), times"});
   EXPECT_EQ(text.find("x 4"), std::string::npos) << text;
 }
 
