@@ -154,12 +154,12 @@ std::function<int()> setup_chat(CLI::App& app) {
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();
   };
-  app.add_option("--system", c.system, "text before the conversation, such as instructions")->type_name("TEXT");
+  app.add_option("--system", c.system, "instructions to the model, before the first question")->type_name("TEXT");
   app.add_option("--chat-template", c.chat_template,
-                 fmt::format("form of the conversation: {} (default: the model's)", chat_template_names()))
+                 fmt::format("how turns are written: {} (default: the model's template)", chat_template_names()))
       ->type_name("NAME");
   app.add_option("--context", c.context,
-                 fmt::format("longest conversation in tokens (default: the model's context, at most {})",
+                 fmt::format("tokens of the conversation kept in memory (default: the model's context, at most {})",
                              ChatOptions::longest_context))
       ->type_name("TOKENS");
   option("--max-tokens", c.max_tokens, "maximum number of tokens of an answer");
@@ -167,7 +167,7 @@ std::function<int()> setup_chat(CLI::App& app) {
   option("--top-k", c.sampler.top_k, "sample from the k most probable tokens (0: all)");
   option("--top-p", c.sampler.top_p, "sample from the fewest tokens whose probabilities add up to this (1: all)");
   option("--seed", c.sampler.seed, "the same seed gives the same answers");
-  app.add_option("--stop", c.stops, "end an answer before this text; repeatable")
+  app.add_option("--stop", c.stops, "end the answer before this text; may be repeated")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);  // "[a,b]" is a text, not a list
   option("--precision", c.decoding.precision,

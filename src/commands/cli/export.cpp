@@ -60,15 +60,16 @@ std::function<int()> setup_export(CLI::App& app) {
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--to", o->out.to,
-                 "program to write for: gguf (llama.cpp, Ollama), llm.c, nanogpt; for adapters also merged "
-                 "(transformers), peft");
+                 "format: gguf (llama.cpp, Ollama), llm.c, nanogpt; for a run with adapters also peft, or merged "
+                 "(one model for transformers)");
   add_base_option(app, o->base);
-  app.add_option("--out", o->out.out, "folder to write, or for gguf the file (must not exist; default: RUN.gguf)")
+  app.add_option("--out", o->out.out, "folder to write; with --to gguf, the file (must not exist; default: RUN.gguf)")
       ->type_name("PATH");
   app.add_option("--dtype", o->out.dtype,
-                 "fp32, or for llm.c and merged bf16 (default: fp32); gguf: f32, f16, bf16, q8_0 (default: f32)");
+                 "type of the weights. gguf: f32 (default), f16, bf16, q8_0. llm.c and merged: fp32 (default), bf16. "
+                 "Others: fp32");
   app.add_flag("--other-gelu", o->out.other_gelu,
-               "export although the program computes the other form of GELU (logits differ slightly)");
+               "export even if the other program has a different form of GELU (logits differ slightly)");
   add_json_option(app, o->json);
   add_config_option(app);
   return [o] { return run_export(*o); };

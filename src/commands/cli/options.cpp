@@ -86,7 +86,7 @@ void add_json_option(CLI::App& app, bool& json) {
 }
 
 void add_base_option(CLI::App& app, std::string& base) {
-  app.add_option("--base", base, "of an adapter: folder of its base model, if it is not where the adapter says")
+  app.add_option("--base", base, "for an adapter: folder of its base model (default: the folder named in the adapter)")
       ->type_name("DIR");
 }
 

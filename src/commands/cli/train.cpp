@@ -63,7 +63,7 @@ std::function<int()> setup_train(CLI::App& app) {
   TrainRequest& r = o->request;
   TrainOptions& t = r.train;
   app.add_option("TEXT", r.texts,
-                 "text files or folders to train on, also .jsonl, .gz, .zst, .xz (prepared, then cached)");
+                 "text files or folders to train on, also .jsonl, .parquet, .gz, .zst, .xz (prepared, then cached)");
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->group("Training");
   };
