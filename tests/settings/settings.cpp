@@ -153,6 +153,23 @@ TEST(Settings, LearningRatesSuitTheOptimizer) {
   EXPECT_DOUBLE_EQ(default_learning_rate(recipe), 6e-4) << "1024 tokens, in parts";
 }
 
+// Options of a command line hold every setting, and an empty list is none.
+TEST(Settings, PresetsBringSettingsThatUsersOverride) {
+  RecipeOptions o;
+  o.given = {{"model", {"modern-nano"}}, {"optimizer", {}}, {"batch", {"4"}}};
+  Recipe r = o.finish("nano");
+  EXPECT_EQ(r.optimizer, "muon");
+  EXPECT_EQ(recipe_flags(r), (std::vector<std::string>{"--model=modern-nano", "--batch=4"}));
+  EXPECT_EQ(preset_settings("modern-nano", o.given).at("lr"), std::vector<std::string>{"0.0036"});
+  o.given["optimizer"] = {"adamw"};
+  r = o.finish("nano");
+  EXPECT_EQ(r.optimizer, "adamw");
+  EXPECT_EQ(recipe_flags(r)[1], "--batch=4");
+  EXPECT_EQ(recipe_flags(r)[2], "--optimizer=adamw");
+  EXPECT_FALSE(preset_settings("modern-nano", o.given).count("lr")) << "a rate suits its optimizer";
+  EXPECT_TRUE(preset_settings("nano", {}).empty());
+}
+
 TEST(Settings, ModelsHaveShortNames) {
   for (auto& [alias, preset] : preset_aliases()) EXPECT_EQ(load_model_config(alias).name, preset);
   EXPECT_EQ(preset_aliases().size(), 4u);

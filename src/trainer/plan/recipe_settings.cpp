@@ -182,7 +182,7 @@ int RecipeOptions::processes() const {
 Recipe RecipeOptions::finish(const std::string& default_model) const {
   GivenSettings all = given;
   if (!has("model")) all["model"] = {default_model};
-  all.merge(preset_settings(all["model"].back(), given));
+  for (auto& [name, texts] : preset_settings(all["model"].back(), given)) all[name] = texts;
   Recipe r;
   settings_of(r).apply(all);
   check_same_ranks(*this, r);

@@ -119,7 +119,7 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
                         double(c.total_steps) / plan.epoch, plan.epoch));
   if (std::string rates = learning_rates_text(options_.recipe); !rates.empty())
     message("rates    " + rates + ", on the same schedule");
-  if (!options_.init.empty() && options_.lr == 0 && !options_.resume)
+  if (!options_.init.empty() && options_.lr == 0 && !options_.resume && options_.recipe.model.lora.rank == 0)
     message("note     this learning rate suits a new model: a lower --lr keeps more of what the model knows");
   auto every = [](int64_t n, const char* otherwise) {
     return n == 1 ? "every step" : n > 0 ? fmt::format("every {} steps", n) : otherwise;

@@ -29,7 +29,9 @@ std::optional<SpikeWatch::Event> SpikeWatch::back_or_level(int64_t step) {
     high_.reset();
     return back;
   }
-  if (step - high_since_ >= history) high_.reset();
+  if (step - high_since_ < history) return {};
+  high_.reset();
+  while (steps_.front().step < high_since_) steps_.pop_front();
   return {};
 }
 

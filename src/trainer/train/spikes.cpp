@@ -11,6 +11,8 @@
 namespace crest {
 
 static constexpr int most_rollbacks = 10;  // of a process
+// A jump shows before its cause is over, so the run also leaves out the samples of this many steps.
+static constexpr int64_t steps_after = 2 * SpikeWatch::window;
 
 void Spikes::check_settings() const {
   if (o_.on_spike != "rollback" || (!o_.streams() && !o_.out.empty())) return;
@@ -45,10 +47,10 @@ std::optional<Rollback> Spikes::rollback(const RunState& state, const RunFiles& 
   else if (count > most_rollbacks)
     report_.warning(fmt::format("this is spike number {}: training goes on", count));
   if (to < 0 || count > most_rollbacks) return {};
-  const int64_t steps = state.step - to;
+  const int64_t steps = state.step - to + steps_after;
   report_.end_steps();
-  report_.message(fmt::format("step {}: back to the checkpoint of step {}, without the samples of {}", state.step, to,
-                              format_number_of(steps, "step")));
+  report_.message(fmt::format("step {}: back to the checkpoint of step {}, without the samples of its next {}",
+                              state.step, to, format_number_of(steps, "step")));
   return Rollback{to, state.skipped_samples + uint64_t(steps * per_step), count, {}};
 }
 
