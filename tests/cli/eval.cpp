@@ -134,6 +134,7 @@ TEST_F(EvalCommand, WrongUsage) {
            {"--tasks a.jsonl --seq 8", "--tasks and --seq exclude each other"},
            {"--text a.txt " + data(), "--text and --data exclude each other"},
            {"--text a.txt --tasks a.jsonl", "--tasks and --text exclude each other"},
+           {"--tasks a.jsonl,", "the name of a file is empty"},
            {"--limit 3", "--tasks"},
            {"--tasks a.jsonl --limit -1", "--limit"}}) {
     CommandResult r = eval(arguments);

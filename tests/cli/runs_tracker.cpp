@@ -136,6 +136,7 @@ TEST_F(CliRunsTracker, SaysWhatIsMissing) {
 
 TEST_F(CliRunsTracker, WrongUsage) {
   fails({"export", "first", "--to", "wanbd"}, 2, {"unknown tracker 'wanbd'", "Did you mean 'wandb'"});
+  fails({"export", "first", "--to", "wandb", "--project", "a/b", "-o", "y"}, 2, {"--project", "a/b"});
   fails({"export", "first", "--project", "x", "-o", "y"}, 2, {"--project", "--to wandb"});
   fails({"export", "first", "--to", "wandb", "-o", "-"}, 2, {"-o DIR"});
   fails({"export", "first", "--to", "wandb", "--overwrite"}, 2, {"--overwrite"});

@@ -43,6 +43,7 @@ TEST(Mixture, WeightsWithoutAShortPeriodAreRoundedToMillionths) {
   EXPECT_NEAR(order.share(0), M_PI / (M_PI + M_E + 0.001), 1e-6);
   EXPECT_EQ(MixtureOrder({0.7, 0.3}).period(), 10u);
   EXPECT_EQ(MixtureOrder({70, 30}).period(), 10u);
+  EXPECT_EQ(MixtureOrder({1e308, 1e308}).period(), 2u);
   EXPECT_ERROR(MixtureOrder({1, 1e-7}), "below a millionth of all weights");
 }
 

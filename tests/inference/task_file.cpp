@@ -113,7 +113,7 @@ TEST(TaskFile, BadLinesAreNamed) {
            {good + without(hellaswag, "endings").dump(), {"no 'endings'", "line 2"}},
            {with(hellaswag, "label", "").dump(), {"no answer", "'label' is empty", "line 1", "validation"}},
            {with(piqa, "label", -1).dump(), {"no answer", "'label' is -1"}},
-           {with(piqa, "label", nullptr).dump(), {"no answer", "not a number"}},
+           {with(piqa, "label", nullptr).dump(), {"no answer", "null"}},
            {with(piqa, "label", 2).dump(), {"'label' is 2", "0 to 1"}},
            {with(winogrande, "answer", "").dump(), {"no answer", "'answer' is empty"}},
            {with(winogrande, "answer", "3").dump(), {"'answer' is 3", "1 to 2"}},
@@ -125,7 +125,7 @@ TEST(TaskFile, BadLinesAreNamed) {
            {with(arc, "choices", {{"text", {"a", "b"}}}).dump(), {"no 'choices.label'"}},
            {with(arc, "question", 7).dump(), {"'question' is not a text"}},
            {with(hellaswag, "endings", "one").dump(), {"'endings' is not a list"}},
-           {with(hellaswag, "endings", {"one", 2}).dump(), {"'endings' is not a text"}}})
+           {with(hellaswag, "endings", {"one", 2}).dump(), {"'endings[1]' is not a text"}}})
     expect_error([&, &lines = lines] { parse_task(lines, "f.jsonl", 0); }, parts);
 }
 

@@ -188,7 +188,7 @@ TEST_F(Gguf, Gpt2WithItsBytesAndMetadata) {
   EXPECT_EQ(up.shape, (std::vector<uint64_t>{32, 128}));
   for (size_t in = 0; in < 32; ++in)
     for (size_t out = 0; out < 128; ++out) ASSERT_EQ(up.floats()[out * 32 + in], fc[in * 128 + out]);
-  EXPECT_EQ(run({"export", "run", "--to", "gguf"}).code, 1) << "the file exists";
+  expect_error({"export", "run", "--to", "gguf"}, 1, {"run.gguf: the output file exists"}, f.options());
   EXPECT_EQ(f.read("run.gguf"), bytes);
 }
 

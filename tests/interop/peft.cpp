@@ -157,6 +157,7 @@ TEST_F(Adapters, SettingsOfPeftCount) {
   refused({{"target_modules", "(?!a).*"}}, "look-around");
   refused({{"target_modules", "(.*)*(.*)*(.*)*(.*)*!"}}, "belongs to a layer without an adapter");
   // Ranks and factors.
+  refused({{"r", 3.5}}, "It must be a whole number");
   refused({{"r", 2}}, "has rank 3, but adapter_config.json says 2");
   same({{"r", 2},
         {"lora_alpha", 4},

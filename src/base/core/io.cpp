@@ -330,7 +330,9 @@ void require_free_space(const std::string& folder, uint64_t bytes, std::string_v
   if (free_bytes < bytes)
     fail(fmt::format("not enough disk space for {}: {} bytes ({}) needed, {} bytes ({}) free", what, bytes,
                      format_bytes(double(bytes)), free_bytes, format_bytes(double(free_bytes))),
-         printable(folder), "Free some space, keep fewer checkpoints (--keep), or write to another disk (--out).");
+         printable(folder),
+         fmt::format("Free some space{}, or write to another disk (--out).",
+                     what == "a checkpoint" ? ", keep fewer checkpoints (--keep)" : ""));
 }
 
 }  // namespace crest

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -80,9 +81,13 @@ int run_scored(EvalFlags& o) {
   if (s.run.empty())
     fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
   if (o.limit < 0) fail_usage(fmt::format("limit {}", o.limit), "--limit", "It must be at least 0 (0: all).");
+  std::vector<std::string> files;
+  for (const std::string& names : o.tasks)
+    for (const std::string& name : split(names, ',')) files.push_back(name);
+  if (std::count(files.begin(), files.end(), ""))
+    fail_usage("the name of a file is empty", "--tasks", "Give FILE or FILE,FILE.");
   std::vector<Task> tasks;
-  for (const std::string& files : o.tasks)
-    for (const std::string& file : split(files, ',')) tasks.push_back(read_task(file, o.limit));
+  for (const std::string& file : files) tasks.push_back(read_task(file, o.limit));
   LoadedModel model = open_model(
       s.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); }, o.base);
   s.device = o.device.find();

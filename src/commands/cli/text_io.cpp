@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 
 #include "core/error.h"
+#include "core/retry.h"
 #include "core/text.h"
 #include "run/text_stream.h"
 
@@ -28,6 +30,7 @@ bool read_line(std::string& line, int64_t number) {
            fmt::format("standard input, line {}", number), "Shorten it.");
     line += char(c);
   }
+  if (std::ferror(stdin)) fail_errno(errno, "read", "standard input");
   if (c == EOF && line.empty()) return false;
   if (line.ends_with('\r')) line.pop_back();
   return true;

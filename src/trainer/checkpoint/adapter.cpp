@@ -259,7 +259,8 @@ LoadedModel open_peft(const std::string& path, const std::string& given,
   const PeftConfig config(path, report);
   const std::string base = given.empty() ? config.base() : given;
   if (base.empty() || !path_exists(base))
-    fail(fmt::format("the base model {} of the adapter is not a folder here", printable(base)),
+    fail(base.empty() ? "the adapter does not name its base model"
+                      : fmt::format("the base model {} of the adapter is not a folder here", printable(base)),
          printable(join_path(path, adapter_config_file)), "Give its folder with --base DIR.");
   // Not opened: it may name itself, or this adapter.
   if (is_peft_folder(base)) fail_adapter_as_base(base);

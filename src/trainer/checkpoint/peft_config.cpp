@@ -94,6 +94,7 @@ PeftConfig::PeftConfig(const std::string& folder, const std::function<void(const
   if (get("peft_type") != "LORA") refuse("peft_type", "Crest reads LORA.");
   refuse_other_methods();
   rank = int64_t(number(get("r"), "r", 1, most_rank));
+  if (get("r").get<double>() != double(rank)) refuse("r", "It must be a whole number.");
   alpha = number(get("lora_alpha"), "lora_alpha", 1e-6, 1e6);
   if (!get("lora_dropout").is_null()) dropout = number(get("lora_dropout"), "lora_dropout", 0, 1);
   if (dropout == 1) refuse("lora_dropout", "It must be below 1.");

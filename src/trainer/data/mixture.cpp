@@ -78,11 +78,13 @@ std::vector<uint64_t> exact_parts(const std::vector<double>& weights) {
 
 // Parts of the longest period by largest remainder.
 std::vector<uint64_t> rounded_parts(const std::vector<double>& weights) {
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const double largest = *std::max_element(weights.begin(), weights.end());
+  double sum = 0;  // of ratios: a sum of weights may overflow
+  for (double weight : weights) sum += weight / largest;
   std::vector<uint64_t> parts;
   std::vector<double> rest;
   for (double weight : weights) {
-    const double exact = weight / sum * double(MixtureOrder::longest_period);
+    const double exact = weight / largest / sum * double(MixtureOrder::longest_period);
     parts.push_back(uint64_t(exact)), rest.push_back(exact - std::floor(exact));
   }
   uint64_t given = std::accumulate(parts.begin(), parts.end(), uint64_t(0));

@@ -125,7 +125,8 @@ StagingFolder::~StagingFolder() {
 
 void require_new(const fs::path& out) {
   if (path_exists(without_slash(out).string()))
-    fail("the output folder exists", printable(out.string()), "Choose another --out.");
+    fail(fs::is_directory(out) ? "the output folder exists" : "the output file exists", printable(out.string()),
+         "Choose another --out.");
 }
 
 void StagingFolder::publish(bool overwrite) {

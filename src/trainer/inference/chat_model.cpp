@@ -28,7 +28,8 @@ void validate(const ChatOptions& o) {
 static int64_t context_of(const ChatOptions& o, const LoadedModel& model) {
   const int64_t longest = model.config.cached_context();
   if (o.context > longest)
-    fail_usage(fmt::format("context {} is longer than the model's, {}", o.context, longest), "--context");
+    fail_usage(fmt::format("context {} is longer than the model's, {}", o.context, longest), "--context",
+               fmt::format("Give at most {}.", longest));
   return o.context > 0 ? o.context : std::min(longest, ChatOptions::longest_context);
 }
 

@@ -149,7 +149,7 @@ TextEvaluation evaluate_text(const ScoreOptions& options, const LoadedModel& mod
   const std::string& text = texts[0].continuation;
   if (text.empty()) fail("the file is empty", printable(file), "Give a file with text.");
   if (auto other = not_text(std::string_view(text).substr(0, kind_bytes), {}, file))
-    fail("this is " + other->what + ", not a text", printable(file), other->advice);
+    fail("this is " + other->what, printable(file), other->advice);
   ModelScorer scorer(options, model, texts, [&](size_t) { return printable(file); });
   TextEvaluation out;
   out.run = options.run, out.model = model.config.name, out.file = file, out.step = model.step;

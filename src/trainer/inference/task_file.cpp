@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
+#include "core/json_error.h"
 #include "core/text.h"
 #include "data/file_kind.h"
 #include "data/unicode.h"
@@ -45,8 +46,10 @@ class Row {
         fail(fmt::format("'{}' is '{}', not the number of a choice", key, printable(text)), place_);
     } else if (value.is_number_integer()) {
       number = value.get<int64_t>();
+    } else if (value.is_null()) {
+      no_answer(key, "null");
     } else {
-      no_answer(key, "not a number");
+      fail(fmt::format("'{}' is not the number of a choice", key), place_);
     }
     if (number == -1) no_answer(key, "-1");
     if (number < first || number - first >= int64_t(choices))
@@ -73,7 +76,7 @@ class Row {
     if (!value.is_array() || value.size() < 2)
       fail(fmt::format("'{}' is not a list of two or more texts", key), place_);
     std::vector<std::string> out;
-    for (const JsonValue& one : value) out.push_back(text_of(one, key));
+    for (const JsonValue& one : value) out.push_back(text_of(one, fmt::format("{}[{}]", key, out.size())));
     return out;
   }
   const JsonValue& json_;
@@ -193,6 +196,15 @@ const TaskLayout& task_layout_of(const JsonValue& json, const std::string& place
        "Known tasks: " + join(known, "; ") + ".");
 }
 
+JsonValue parse_line(std::string_view text, const std::string& place) {
+  try {
+    return parse_json_guarded(text, {}, place);
+  } catch (const JsonError& e) {
+    fail(e.problem(), fmt::format("{}, column {}", place, e.position() + 1),
+         "Each line is a question as a JSON object.");
+  }
+}
+
 std::string task_name_of(const std::string& file) {
   std::string name = file.substr(file.rfind('/') + 1);
   const size_t end = name.find('.', 1);
@@ -213,7 +225,7 @@ Task parse_task(std::string_view lines, const std::string& file, int64_t limit) 
     start = end + 1;
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string place = place_of_line(where, line);
-    const JsonValue json = parse_json_guarded(text, {}, place);
+    const JsonValue json = parse_line(text, place);
     if (!json.is_object()) fail("the line is not an object", place, "Each line is a question as a JSON object.");
     if (!layout) layout = &task_layout_of(json, place);
     TaskItem& item = task.items.emplace_back(layout->item(Row(json, place)));
@@ -227,8 +239,8 @@ Task parse_task(std::string_view lines, const std::string& file, int64_t limit) 
 Task read_task(const std::string& file, int64_t limit) {
   const std::string lines = read_file(file, max_task_bytes);
   if (auto other = not_text(std::string_view(lines).substr(0, kind_bytes), {}, file))
-    fail("this is " + other->what + ", not JSON lines", printable(file),
-         "Convert it in Python: datasets.load_dataset(NAME, split='validation').to_json('task.jsonl').");
+    fail("this is " + other->what, printable(file),
+         "Convert it to JSON lines in Python: datasets.load_dataset(NAME, split='validation').to_json('task.jsonl').");
   return parse_task(lines, file, limit);
 }
 

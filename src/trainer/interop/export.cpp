@@ -126,7 +126,7 @@ const ExportType& find_type(const std::string& given, const ExportFormat& format
     if (given.empty() || given == type.name || (other && type.dtype != DType::i8)) return type;
     possible.push_back(type.name);
   }
-  fail_usage(fmt::format("{} does not load checkpoints in '{}'", format.title, printable(given)), "--dtype",
+  fail_usage(fmt::format("Crest does not write '{}' for {}", printable(given), format.title), "--dtype",
              fmt::format("Values: {}.", join(possible, ", ")));
 }
 

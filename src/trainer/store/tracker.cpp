@@ -97,6 +97,19 @@ CommandOutput run_python(const std::string& python, const std::vector<std::strin
                      limits);
 }
 
+// The rules of wandb, which otherwise ends with a trace.
+void check_project(const std::string& project) {
+  const auto characters = std::count_if(project.begin(), project.end(), [](char c) { return (c & 0xC0) != 0x80; });
+  if (characters > 128 || project.find_first_of("/\\#?%:") != std::string::npos)
+    fail_usage(fmt::format("wandb has no project '{}'", printable(project)), "--project",
+               "A name (--project, else WANDB_PROJECT) has at most 128 characters, and none of / \\ # ? % :");
+}
+
+std::string last_messages(const CommandOutput& output) {
+  const std::string lines = last_lines(output.err, 8);
+  return lines.empty() ? "" : "Its last messages:" + lines;
+}
+
 void check_end(const CommandOutput& output, const std::string& python, size_t done, size_t all) {
   if (output.canceled)
     throw Error(Exit::interrupted, "interrupted", command, fmt::format("{} of {} runs were written.", done, all));
@@ -111,7 +124,7 @@ void check_end(const CommandOutput& output, const std::string& python, size_t do
                      printable(python)));
   if (output.exit_code != 0)
     fail(fmt::format("wandb failed after {} of {} runs (exit code {})", done, all, output.exit_code), command,
-         "Its last messages:" + last_lines(output.err, 8));
+         last_messages(output));
 }
 
 }  // namespace
@@ -125,13 +138,14 @@ void check_tracker(const std::string& name) {
 
 TrackerExport export_to_tracker(const Store& store, const std::vector<int64_t>& ids, const TrackerOptions& options) {
   check_tracker(options.tracker);
+  const std::string project = options.project.empty() ? variable("WANDB_PROJECT", "crest") : options.project;
+  check_project(project);
   const std::string folder = usable_folder(options.folder), python = variable("CREST_PYTHON", "python3");
   TemporaryFolder temporary;
   const std::string rows = temporary / "runs.jsonl";
   File out = File::create_new(rows);
   for (int64_t id : ids) write_run(store.load(id), out);
   out.close();
-  const std::string project = options.project.empty() ? variable("WANDB_PROJECT", "crest") : options.project;
   const CommandOutput output = run_python(python, {rows, folder, project});
   TrackerExport exported;
   exported.tracker = options.tracker;
@@ -143,8 +157,7 @@ TrackerExport export_to_tracker(const Store& store, const std::vector<int64_t>& 
   }
   check_end(output, python, exported.runs.size(), ids.size());
   if (exported.runs.size() != ids.size())
-    fail(fmt::format("wandb wrote {} of {} runs", exported.runs.size(), ids.size()), command,
-         "Its last messages:" + last_lines(output.err, 8));
+    fail(fmt::format("wandb wrote {} of {} runs", exported.runs.size(), ids.size()), command, last_messages(output));
   return exported;
 }
 
