@@ -39,6 +39,12 @@ class Rendering {
     add_functions();
   }
 
+  // A namespace may contain itself.
+  ~Rendering() {
+    for (auto& map : namespaces_) map->items.clear();
+  }
+  Rendering(const Rendering&) = delete;
+
   std::string run(const Block& block) {
     std::string out;
     scopes_.emplace_back();
@@ -67,10 +73,13 @@ class Rendering {
       if (const Value* from = a.get(0, ""); from && from->map()) map->items = from->map()->items;
       for (auto& [name, value] : a.named) map->set(name, value);
       map->writable = writable;
-      return Value(std::move(map));
+      return map;
     };
-    add("namespace", [=](const Arguments& a) { return make_map(a, true); });
-    add("dict", [=](const Arguments& a) { return make_map(a, false); });
+    add("namespace", [=, this](const Arguments& a) {
+      namespaces_.push_back(make_map(a, true));
+      return Value(namespaces_.back());
+    });
+    add("dict", [=](const Arguments& a) { return Value(make_map(a, false)); });
     add("range", [](const Arguments& a) -> Value {
       int64_t bounds[] = {0, 0, 1};
       if (a.positional.empty() || a.positional.size() > 3) refuse("'range' needs one to three whole numbers");
@@ -444,6 +453,7 @@ class Rendering {
 
   const std::string& where_;
   std::vector<Map> scopes_;  // of functions and variables, of the template, of loops
+  std::vector<std::shared_ptr<Map>> namespaces_;
   int64_t steps_ = 0;
   size_t made_ = 0, read_ = 0;
   int depth_ = 0, containers_ = 0;
