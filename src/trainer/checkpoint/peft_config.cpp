@@ -22,8 +22,8 @@ constexpr size_t most_steps = 20'000;  // of all patterns together: each name is
 
 // null, false, "", [], {}, "none".
 bool is_off(const nlohmann::ordered_json& value) {
-  return value.is_null() || value == false || value == "none" ||
-         ((value.is_structured() || value.is_string()) && value.empty()) || value == "";
+  if (value.is_string()) return value == "none" || value.get<std::string>().empty();
+  return value.is_null() || value == false || (value.is_structured() && value.empty());
 }
 
 // The settings of other methods than LoRA: peft computes the layer, or the base, in another way.

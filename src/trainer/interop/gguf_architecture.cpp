@@ -90,9 +90,9 @@ std::string lacks_of_olmo2(const ModelConfig& c) {
 std::string lacks_of_gemma3(const ModelConfig& c) {
   const LayerConfig& full = layer_with(c, false);
   // llama.cpp takes models of 62 layers for the one of 27B.
-  const double heads = c.layers == 62 ? double(c.width / c.heads) : double(c.head_dim);
+  const int64_t head_dim = c.layers == 62 ? c.width / c.heads : c.head_dim;
   const double scale = c.attention_scale == 0 ? 1 / std::sqrt(double(c.head_dim)) : c.attention_scale;
-  if (!near(scale, 1 / std::sqrt(heads))) return fmt::format("attention scores times {:.6g}", scale);
+  if (!near(scale, 1 / std::sqrt(double(head_dim)))) return fmt::format("attention scores times {:.6g}", scale);
   if (c.widest_window() && !plain(layer_with(c, true).rope_scaling))
     return "rescaled rotary frequencies in layers with a window";
   return full.rope_scaling.type == RopeScalingType::yarn && !plain(full.rope_scaling) ? "YaRN in this architecture"
