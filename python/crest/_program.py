@@ -70,9 +70,9 @@ def call(
     show: bool = False,
     accept: Sequence[int] = (),
 ) -> Any:
-    """Runs `crest ARGUMENTS --json` and returns its document. `given` goes to standard input, each piece `at_once`, messages of the program to
-    sys.stderr with `show`. Exit codes of `accept` also have a document. Ctrl-C reaches the program, which saves its
-    work and ends; then KeyboardInterrupt continues."""
+    """Runs `crest ARGUMENTS --json` and returns its document. `given` goes to standard input: with `at_once`, each piece
+    without delay. With `show`, messages of the program go to sys.stderr. Exit codes of `accept` also have a document.
+    Ctrl-C reaches the program, which saves its work and ends; then KeyboardInterrupt continues."""
     process = subprocess.Popen(
         [program(), *arguments, "--json"],
         stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "checkpoint/safetensors.h"
 #include "cli/saved_model_command.h"
@@ -147,6 +148,20 @@ TEST_F(ScoreCommand, WholeTexts) {
   for (size_t i = 0; i < 3; ++i) sum += parts.at(i)["logprob"].get<double>();
   EXPECT_NEAR(whole[0]["logprob"], sum, 1e-5 * std::abs(sum));
   EXPECT_EQ(whole[1]["logprob"], parts.at(3)["logprob"]);
+}
+
+TEST_F(ScoreCommand, EndsWithItsReader) {
+  // A pipe without a reader, as behind `| head -1`.
+  const std::string pipe = folder_ / "pipe";
+  const std::string closed = "mkfifo '" + pipe + "' && exec 3<>'" + pipe + "' 4>'" + pipe + "' 3<&- && ";
+  const std::string command = "'" + std::string(test::crest_binary()) + "' " + pairs({{"a", "b"}}) +
+                              " --device cpu --precision fp32 --run '" + *shared_ / "run' >&4 2> '" + folder_ / "err'";
+  int status = std::system((closed + command).c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 130) << status << read_all(folder_ / "err");
+  std::filesystem::remove(pipe);
+  status = std::system(("trap '' PIPE && " + closed + command).c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  EXPECT_TRUE(contains(read_all(folder_ / "err"), "could not write to standard output"));
 }
 
 TEST_F(ScoreCommand, BadLinesAreNamed) {

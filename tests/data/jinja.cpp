@@ -34,6 +34,7 @@ const Case cases[] = {
     {"{{ missing }}|{{ none }}|{{ true }}|{{ 1.0 }}|{{ 2 }}", "|None|True|1.0|2"},
     {"{{ pair }}{{ numbers }}", "{'b': 1, 'a': [True, None, 1.5, 'x\"é']}[3, 1, 2]"},
     {"{{ pair | tojson }}", "{\"b\": 1, \"a\": [true, null, 1.5, \"x\\\"é\"]}"},
+    {"{{ numbers | tojson(indent=none, ensure_ascii=false) }}", "[3, 1, 2]"},
     {"{{ pair | tojson(indent=2) }}",
      "{\n  \"b\": 1,\n  \"a\": [\n    true,\n    null,\n    1.5,\n    \"x\\\"é\"\n  ]\n}"},
     // White space.
@@ -143,7 +144,7 @@ class Generation(Extension):
     def _body(self, caller):
         return caller()
 environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
-environment.filters["tojson"] = lambda x, indent=None: json.dumps(x, ensure_ascii=False, indent=indent)
+environment.filters["tojson"] = lambda x, ensure_ascii=False, indent=None: json.dumps(x, ensure_ascii=ensure_ascii, indent=indent)
 cases = json.load(open(sys.argv[1]))
 print(json.dumps([environment.from_string(c).render(**json.load(open(sys.argv[2]))) for c in cases]))
 )");
@@ -196,6 +197,8 @@ TEST(Jinja, ErrorsNameTheLine) {
       {"\n{{ missing.a }}", "'missing' is undefined, so it has no 'a'"},
       {"\n{{ 1 // 0 }}", "a division by zero"},
       {"\n{% set pair.x = 1 %}", "'pair' is not a namespace"},
+      {"\n{{ pair | tojson(sort_keys=true) }}", "does not know 'sort_keys' of 'tojson'"},
+      {"\n{{ (0 - 9223372036854775807 - 1) | abs }}", "a number is too large"},
       {"\n{% break %}", "outside of a loop"},
       {"\n{{ 'Ü' | lower }}", "'lower' of letters beyond ASCII"},
       {"\n{{ raise_exception('No system\x1b') }}", "the template refuses the conversation: No system\\x1b"}};
@@ -223,7 +226,8 @@ TEST(Jinja, AHostileTemplateIsRefused) {
            "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
            "{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
            "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "{{ 'a' * 999999999999 }}",
-           "{{ range(999999999) }}", "{{ ('a' * 9999).replace('a', 'b' * 9999) }}",
+           "{{ range(999999999) }}", "{{ range(0 - 9223372036854775807 - 1, 0) }}",
+           "{{ ('a' * 9999).replace('a', 'b' * 9999) }}",
            "{% set x = 'a' * 999999 %}{{ [x, x, x, x, x, x, x, x, x, x] | map('upper') | join }}",
            "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 9999999999 * 9999999999 }}", "{{ 9 ** 99 }}"})
     EXPECT_NE(refusal(text), "") << text.substr(0, 60);

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "data/python_text.h"
 #include "data/unicode.h"
 #include "inference/evaluate_tasks.h"
-#include "inference/python_text.h"
 #include "run/small.h"
 
 using namespace crest;

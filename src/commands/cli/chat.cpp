@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/command.h"
+#include "cli/model_options.h"
 #include "cli/options.h"
 #include "cli/store_options.h"
 #include "cli/text_io.h"
@@ -17,8 +17,6 @@
 #include "data/chat.h"
 #include "host/stop_signal.h"
 #include "inference/chat_model.h"
-#include "inference/precision.h"
-#include "model/parameters.h"
 
 namespace crest {
 
@@ -100,9 +98,7 @@ class Conversation {
   }
 
   static void print(const nlohmann::ordered_json& object) {
-    const std::string line = object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-    if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fflush(stdout) != 0)
-      fail("could not write to standard output", "", "Is the disk full, or has the reader gone away?");
+    write_output(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   }
 
   void explain(const ChatAnswer& a) const {
@@ -127,16 +123,12 @@ class Conversation {
 int run_chat(ChatFlags& o) {
   if (!o.has_run) o.chat.run = newest_run(o.store);
   validate(o.chat);
-  LoadedModel model = open_model(
-      o.chat.run, [](const std::string& m) { message("crest: warning: {}", m); }, o.base);
+  LoadedModel model = open_model_of_command(o.chat.run, o.base);
   if (!model.text_problem.empty()) message("crest: warning: {}", model.text_problem);
   o.chat.decoding.device = o.device.find();
   o.chat.decoding.memory_limit = o.device.limit(o.chat.decoding.device);
   ModelChat chat(o.chat, model);
-  message("model    {}{}, {} parameters, {} on {}", printable(model.config.name),
-          model.step >= 0 ? fmt::format(" at step {}", model.step) : "",
-          format_count(double(parameter_count(model.config))), inference_text(chat.recipe()),
-          o.chat.decoding.device.name);
+  print_model(model, chat.recipe(), o.chat.decoding.device);
   message("chat     template {}, context of {}{}", chat.template_name(), format_number_of(chat.context(), "token"),
           isatty(STDIN_FILENO) ? "; /help lists commands" : "");
   return Conversation(o, chat).run();
@@ -163,16 +155,9 @@ std::function<int()> setup_chat(CLI::App& app) {
                              ChatOptions::longest_context))
       ->type_name("TOKENS");
   option("--max-tokens", c.max_tokens, "maximum number of tokens of an answer");
-  option("--temperature", c.sampler.temperature, "0: always the most probable token; 1: the model's own probabilities");
-  option("--top-k", c.sampler.top_k, "sample from the k most probable tokens (0: all)");
-  option("--top-p", c.sampler.top_p, "sample from the fewest tokens whose probabilities add up to this (1: all)");
-  option("--seed", c.sampler.seed, "the same seed gives the same answers");
-  app.add_option("--stop", c.stops, "end the answer before this text; may be repeated")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);  // "[a,b]" is a text, not a list
-  option("--precision", c.decoding.precision,
-         "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
-  option("--weights", c.decoding.weights, weights_help);
+  add_sampler_options(app, c.sampler);
+  add_stop_option(app, c.stops);
+  add_precision_options(app, c.decoding);
   add_device_options(app, o->device);
   add_store_option(app, o->store);
   add_config_option(app);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/model_options.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -30,20 +31,18 @@ struct EvalFlags {
   bool json = false;
 };
 
+std::string model_line(const std::string& model, int64_t step) {
+  return fmt::format("model        {}{}\n", printable(model), step >= 0 ? fmt::format(" at step {}", step) : "");
+}
+
 void print_eval(const ModelEvaluation& m) {
   const Evaluation& e = m.evaluation;
-  fmt::print("model        {}{}\n", printable(m.recipe.model.name),
-             m.step >= 0 ? fmt::format(" at step {}", m.step) : "");
-  fmt::print("data         {}\n", printable(m.data));
+  fmt::print("{}data         {}\n", model_line(m.recipe.model.name, m.step), printable(m.data));
   fmt::print("loss         {:.4f} nats per token\nperplexity   {:.3f}\n", e.loss, e.perplexity());
   if (e.bytes) fmt::print("bits/byte    {:.4f}\n", e.bits_per_byte());
   fmt::print("tokens       {} of the {} of split {}{}, in windows of {}\nspeed        {} tokens/s ({}, {})\n", e.tokens,
              m.split_tokens, m.split, m.masked ? ", loss mask applied" : "", m.recipe.seq_length(),
              format_count(m.tokens_per_second()), m.device.kind, inference_text(m.recipe));
-}
-
-std::string model_line(const std::string& model, int64_t step) {
-  return fmt::format("model        {}{}\n", printable(model), step >= 0 ? fmt::format(" at step {}", step) : "");
 }
 
 std::string percent(const Accuracy& a) {
@@ -76,8 +75,7 @@ void print_text(const TextEvaluation& e) {
 }
 
 int run_scored(EvalFlags& o) {
-  ScoreOptions s;
-  s.run = o.evaluate.run, s.precision = o.evaluate.precision, s.weights = o.evaluate.weights;
+  ScoreOptions s{o.evaluate, o.evaluate.run};
   if (s.run.empty())
     fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
   if (o.limit < 0) fail_usage(fmt::format("limit {}", o.limit), "--limit", "It must be at least 0 (0: all).");
@@ -88,8 +86,7 @@ int run_scored(EvalFlags& o) {
     fail_usage("the name of a file is empty", "--tasks", "Give FILE or FILE,FILE.");
   std::vector<Task> tasks;
   for (const std::string& file : files) tasks.push_back(read_task(file, o.limit));
-  LoadedModel model = open_model(
-      s.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); }, o.base);
+  LoadedModel model = open_model_of_command(s.run, o.base);
   s.device = o.device.find();
   s.memory_limit = o.device.limit(s.device);
   auto message = [](const std::string& line) { to_stderr("{}\n", line); };
@@ -105,8 +102,7 @@ int run_scored(EvalFlags& o) {
 
 int run_eval(EvalFlags& o) {
   validate(o.evaluate);
-  LoadedModel model = open_model(
-      o.evaluate.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); }, o.base);
+  LoadedModel model = open_model_of_command(o.evaluate.run, o.base);
   o.evaluate.device = o.device.find();
   o.evaluate.memory_limit = o.device.limit(o.evaluate.device);
   ModelEvaluation m = evaluate_model(o.evaluate, model, [](const std::string& line) { to_stderr("{}\n", line); });
@@ -135,9 +131,7 @@ std::function<int()> setup_eval(CLI::App& app) {
   app.add_option("--packing", e.packing,
                  "how rows are filled: stream (windows of the text) or documents (whole documents packed) (default: as "
                  "in training)");
-  option("--precision", e.precision,
-         "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
-  option("--weights", e.weights, weights_help);
+  add_precision_options(app, e);
   app.add_option("--logits", e.logits, "write tokens and logits of the split's first window to this file (safetensors)")
       ->type_name("FILE");
   app.add_option("--text", o->text, "perplexity and bits per byte of this text file, instead of prepared data")

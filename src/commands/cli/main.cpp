@@ -146,6 +146,12 @@ static void open_standard_streams() {
       (void)!open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // gets the lowest free number
 }
 
+// A command ends with its reader (`| head -1`), as interrupted. If SIGPIPE was ignored, the write
+// fails instead.
+static void end_without_reader() {
+  if (std::signal(SIGPIPE, [](int) { _exit(int(Exit::interrupted)); }) == SIG_IGN) std::signal(SIGPIPE, SIG_IGN);
+}
+
 static void print_lost_output(const char* reason, const std::string& what_is_true) {
   print_error(fmt::format("standard output could not be written: {}\n  {}", reason, what_is_true));
 }
@@ -198,6 +204,7 @@ int main(int argc, char** argv) {
   std::set_new_handler(on_no_memory);
   std::signal(SIGXFSZ, SIG_IGN);  // a file over the limit (ulimit -f) becomes a write error with its name
   set_openmp(argv);
+  end_without_reader();
   try {
     return flushed(run(argc, argv));
   } catch (const Error& e) {

@@ -8,15 +8,14 @@
 
 #include "cli/command.h"
 #include "cli/input_text.h"
+#include "cli/model_options.h"
 #include "cli/options.h"
 #include "cli/store_options.h"
 #include "cli/text_io.h"
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
-#include "inference/precision.h"
 #include "inference/sample_model.h"
-#include "model/parameters.h"
 #include "terminal/print_json.h"
 
 namespace crest {
@@ -80,8 +79,7 @@ SampledText sample(const SampleFlags& o, ModelSampler& sampler, TextOutput& out,
 int run_sample(SampleFlags& o) {
   if (!o.has_run) o.sample.run = newest_run(o.store);
   read_prompt(o);
-  LoadedModel model = open_model(
-      o.sample.run, [](const std::string& m) { message("crest: warning: {}", m); }, o.base);
+  LoadedModel model = open_model_of_command(o.sample.run, o.base);
   if (!model.text_problem.empty()) message("crest: warning: {}", model.text_problem);
   if (model.tokenizer) ask_for_prompt(o);
   o.sample.device = o.device.find();
@@ -90,9 +88,7 @@ int run_sample(SampleFlags& o) {
   if (sampler.prompt_given() > sampler.prompt_tokens())
     message("the prompt has {} but the context is {}: only its end is used",
             format_number_of(int64_t(sampler.prompt_given()), "token"), sampler.prompt_tokens());
-  message("model    {}{}, {} parameters, {} on {}", printable(model.config.name),
-          model.step >= 0 ? fmt::format(" at step {}", model.step) : "",
-          format_count(double(parameter_count(model.config))), inference_text(sampler.recipe()), o.sample.device.name);
+  print_model(model, sampler.recipe(), o.sample.device);
   if (std::string begin = sampler.begin_note(); !begin.empty()) message("begin    {}", begin);
   TextOutput out(o.json);
   std::vector<SampledText> samples;
@@ -123,20 +119,13 @@ std::function<int()> setup_sample(CLI::App& app) {
     return app.add_option(flag, value, help)->capture_default_str();
   };
   option("--max-tokens", s.max_tokens, "maximum number of tokens to generate");
-  option("--temperature", s.sampler.temperature, "0: always the most probable token; 1: the model's own probabilities");
-  option("--top-k", s.sampler.top_k, "sample from the k most probable tokens (0: all)");
-  option("--top-p", s.sampler.top_p, "sample from the fewest tokens whose probabilities add up to this (1: all)");
-  option("--seed", s.sampler.seed, "the same seed gives the same text");
+  add_sampler_options(app, s.sampler);
   option("--num-samples", s.samples, "number of texts to generate");
-  app.add_option("--stop", s.stops, "stop before this text; repeatable")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);  // "[a,b]" is a text, not a list
+  add_stop_option(app, s.stops);
   app.add_flag("--no-echo", o->no_echo, "do not print the prompt before its continuation");
   app.add_flag("--add-bos", s.add_bos, "begin the prompt with the model's begin-of-text token, such as Llama's <s>");
   app.add_flag("--ignore-end", s.ignore_end, "continue after a token that ends the text, such as <|endoftext|>");
-  option("--precision", s.precision,
-         "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
-  option("--weights", s.weights, weights_help);
+  add_precision_options(app, s);
   add_device_options(app, o->device);
   add_store_option(app, o->store);
   add_config_option(app);

@@ -3,12 +3,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/input_text.h"
+#include "cli/model_options.h"
 #include "cli/options.h"
+#include "cli/text_io.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/timer.h"
@@ -38,8 +39,7 @@ int run_score(ScoreFlags& o) {
     fail_usage("standard input is a terminal", "crest score", "Pipe pairs into it, or name a file of them.");
   const std::string where = input_name(o.file);
   const auto texts = parse_scored_texts(read_input(o.file, max_pairs_bytes), where);
-  LoadedModel model = open_model(
-      s.run, [](const std::string& m) { to_stderr("crest: warning: {}\n", m); }, o.base);
+  LoadedModel model = open_model_of_command(s.run, o.base);
   s.device = o.device.find();
   s.memory_limit = o.device.limit(s.device);
   ModelScorer scorer(s, model, texts, [&](size_t i) { return place_of_line(where, i); });
@@ -53,9 +53,7 @@ int run_score(ScoreFlags& o) {
       scores.push_back(to_json(score));
       continue;
     }
-    const std::string line = to_json(score).dump() + "\n";
-    if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() || std::fflush(stdout) != 0)
-      fail("could not write to standard output", "", "Is the disk full, or has the reader gone away?");
+    write_output(to_json(score).dump() + "\n");
   }
   const double seconds = timer.seconds();
   to_stderr("{}, {} in {} ({} on {})\n", format_number_of(int64_t(texts.size()), "pair"),
@@ -87,12 +85,7 @@ std::function<int()> setup_score(CLI::App& app) {
   app.add_option("--run", o->score.run, "run, checkpoint, or folder with config.json and safetensors")
       ->type_name("RUN");
   add_base_option(app, o->base);
-  auto option = [&](const char* flag, auto& value, const char* help) {
-    return app.add_option(flag, value, help)->capture_default_str();
-  };
-  option("--precision", o->score.precision,
-         "auto (bf16 if the device supports it), fp32, tf32, bf16, fp16; fp8 is computed as bf16");
-  option("--weights", o->score.weights, weights_help);
+  add_precision_options(app, o->score);
   add_device_options(app, o->device);
   add_config_option(app);
   add_json_option(app, o->json);

@@ -12,13 +12,16 @@
 
 namespace crest {
 
+void write_output(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    fail("could not write to standard output", "", "Is the disk full, or has the reader gone away?");
+}
+
 TextOutput::TextOutput(bool quiet) : quiet_(quiet), terminal_(isatty(STDOUT_FILENO) == 1) {}
 
 void TextOutput::write(std::string_view text) {
   if (quiet_ || text.empty()) return;
-  std::string shown = terminal_ ? displayable(text) : std::string(text);
-  if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size() || std::fflush(stdout) != 0)
-    fail("could not write to standard output", "", "Is the disk full, or has the reader gone away?");
+  terminal_ ? write_output(displayable(text)) : write_output(text);
 }
 
 bool read_line(std::string& line, int64_t number) {

@@ -18,6 +18,9 @@ void message(fmt::format_string<T...> format, T&&... values) {
   to_stderr("{}\n", fmt::format(format, std::forward<T>(values)...));
 }
 
+// Writes to standard output at once. Throws if that fails.
+void write_output(std::string_view text);
+
 // Standard output, written at once. The model's control characters never reach a terminal.
 class TextOutput {
  public:

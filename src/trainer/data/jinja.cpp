@@ -89,11 +89,13 @@ class Rendering {
       }
       auto [begin, end, step] = bounds;
       if (step == 0) refuse("the step of 'range' is 0");
+      constexpr int64_t farthest = INT64_MAX / 4;
+      for (int64_t bound : bounds)
+        if (bound < -farthest || bound > farthest) refuse("a 'range' is too long");
       List out;
       for (int64_t i = begin; step > 0 ? i < end : i > end; i += step) {
         out.emplace_back(i);
-        if (int64_t(out.size()) > longest_range || std::abs(i) > INT64_MAX / 4 || std::abs(step) > INT64_MAX / 4)
-          refuse("a 'range' is too long");
+        if (int64_t(out.size()) > longest_range) refuse("a 'range' is too long");
       }
       return out;
     });

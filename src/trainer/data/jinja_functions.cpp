@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "core/text.h"
 #include "data/jinja_value.h"
+#include "data/python_text.h"
 
 namespace crest::jinja {
 
@@ -19,18 +21,14 @@ void check_size(size_t bytes) {
   if (bytes > most_made) refuse("its texts are too long");
 }
 
-// Python's str.isspace.
-bool is_space(uint32_t c) {
-  return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
+// of: the characters to leave out; null: white space.
 std::string_view strip(std::string_view text, const std::string* of, bool left, bool right) {
-  const auto all = characters(text);
-  const auto set = characters(of ? std::string_view(*of) : "");
-  auto drop = [&](std::string_view c) {
-    return of ? std::ranges::find(set, c) != set.end() : is_space(first_character(c).code);
-  };
+  if (!of) {
+    if (left) text = strip_left(text);
+    return right ? strip_right(text) : text;
+  }
+  const auto all = characters(text), set = characters(*of);
+  auto drop = [&](std::string_view c) { return std::ranges::find(set, c) != set.end(); };
   size_t begin = 0, end = all.size();
   while (left && begin < end && drop(all[begin])) ++begin;
   while (right && end > begin && drop(all[end - 1])) --end;
@@ -81,13 +79,12 @@ List split_text(const std::string& text, const std::string* separator, int64_t c
     parts.emplace_back(text.substr(done));
     return parts;
   }
-  for (std::string_view rest = strip(text, nullptr, true, false); !rest.empty();) {
+  for (std::string_view rest = strip_left(text); !rest.empty();) {
     size_t end = 0;
-    while (end < rest.size() && !is_space(first_character(rest.substr(end)).code))
-      end += first_character(rest.substr(end)).size;
+    while (end < rest.size() && !is_space_at(rest, end)) end += first_character(rest.substr(end)).size;
     if (count-- == 0) end = rest.size();
     parts.emplace_back(rest.substr(0, end));
-    rest = strip(rest.substr(end), nullptr, true, false);
+    rest = strip_left(rest.substr(end));
   }
   return parts;
 }
@@ -111,7 +108,7 @@ List pairs_of(const Value& value, const std::string& name) {
 }
 
 int64_t length(const Value& value) {
-  if (value.text()) return int64_t(characters(*value.text()).size());
+  if (value.text()) return int64_t(crest::characters(*value.text()));
   if (value.map()) return int64_t(value.map()->items.size());
   return int64_t(elements(value).size());
 }
@@ -165,6 +162,15 @@ Value to_integer(const Value& value) {
   return int64_t(value.text() ? std::strtoll(value.text()->c_str(), nullptr, 10) : 0);
 }
 
+// As in transformers: tojson(ensure_ascii, indent, separators, sort_keys).
+std::string json_text(const Value& value, const Arguments& a) {
+  for (auto [position, name] : {std::pair<size_t, const char*>{0, "ensure_ascii"}, {2, "separators"}, {3, "sort_keys"}})
+    if (const Value* given = a.get(position, name); given && given->truth())
+      refuse(fmt::format("Crest does not know '{}' of 'tojson'", name));
+  const Value* indent = a.get(1, "indent");
+  return value.json(indent && !indent->none() ? int(std::min<int64_t>(integer_of(indent, -1, "tojson"), 16)) : -1);
+}
+
 std::string indented(const std::string& text, const Arguments& a) {
   const int64_t width = integer_of(a.get(0, "width"), 4, "indent");
   if (width < 0 || width > int64_t(most_spaces)) refuse("'indent' by this width");
@@ -194,7 +200,7 @@ Value apply_filter(const std::string& name, const Value& value, const Arguments&
   if (name == "upper" || name == "lower" || name == "title" || name == "capitalize")
     return with_case(value.str(), name);
   if (name == "string" || name == "safe") return value.str();
-  if (name == "tojson") return value.json(int(std::min<int64_t>(integer_of(a.get(0, "indent"), -1, name), 16)));
+  if (name == "tojson") return json_text(value, a);
   if (name == "replace")
     return replaced_text(value.str(), text_of(a.get(0, "old"), name), text_of(a.get(1, "new"), name),
                          integer_of(a.get(2, "count"), -1, name));
@@ -225,7 +231,10 @@ Value apply_filter(const std::string& name, const Value& value, const Arguments&
   if (name == "int") return to_integer(value);
   if (name == "float") return value.text() ? std::strtod(value.text()->c_str(), nullptr) : value.as_double();
   if (name == "abs" && value.real()) return std::abs(*value.real());
-  if (name == "abs" && value.integer()) return std::abs(*value.integer());
+  if (name == "abs" && value.integer()) {
+    if (*value.integer() == INT64_MIN) refuse("a number is too large");
+    return std::abs(*value.integer());
+  }
   if (name == "indent") return indented(value.str(), a);
   refuse(fmt::format("Crest does not know the filter '{}'", printable(name)));
 }
@@ -285,7 +294,7 @@ static Value call_text_method(const std::string& text, const std::string& name, 
                          integer_of(a.get(2, "count"), -1, name));
   if (name == "find") {
     const size_t at = text.find(text_of(a.get(0, ""), name));
-    return at == std::string::npos ? int64_t(-1) : int64_t(characters(text.substr(0, at)).size());
+    return at == std::string::npos ? int64_t(-1) : int64_t(crest::characters(text.substr(0, at)));
   }
   if (name == "count") return int64_t(split_text(text, &text_of(a.get(0, ""), name), -1).size()) - 1;
   if (name == "removeprefix" || name == "removesuffix") {

@@ -4,21 +4,18 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "backend/backend.h"
 #include "checkpoint/weights_io.h"
-#include "model/recipe.h"
+#include "inference/decoding_session.h"
 #include "run/evaluate.h"
 
 namespace crest {
 
-struct EvaluateOptions {
+struct EvaluateOptions : DecodingOptions {
   std::string run;   // the name of the model
   std::string data;  // "": the data it was trained on
-  std::string split = "val", precision = "auto", weights = "float", packing,
-              logits;                       // logits: a file to write; "": none
+  std::string split = "val", packing;
+  std::string logits;                       // a file to write; "": none
   int64_t batches = 0, batch = 8, seq = 0;  // 0: all; as in training
-  Device device;
-  int64_t memory_limit = 0;  // bytes
 };
 
 struct ModelEvaluation {

@@ -13,7 +13,7 @@
 #include "core/text.h"
 #include "core/timer.h"
 #include "data/file_kind.h"
-#include "inference/python_text.h"
+#include "data/python_text.h"
 
 namespace crest {
 

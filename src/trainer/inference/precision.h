@@ -9,10 +9,6 @@ namespace crest {
 // Only training Programs quantize (passes/fp8.cpp): the rest of an fp8 model is bf16.
 inline std::string inference_precision(const std::string& given) { return given == "fp8" ? "bf16" : given; }
 
-// Of the option --weights of crest sample and crest eval.
-inline constexpr const char* weights_help =
-    "matrices of linear layers: in --precision (float), or 8-bit integers with a scale for each output (int8)";
-
 // "bf16", "bf16 with int8 weights".
 inline std::string inference_text(const Recipe& recipe) {
   auto it = recipe.pass_settings.find("weights");

@@ -74,8 +74,7 @@ ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& mode
   given_ = prompt_.size();
   int64_t context = model.config.cached_context();
   if (int64_t(given_) > context) prompt_.erase(prompt_.begin(), prompt_.end() - context);
-  session_ = DecodingSession::open(model, {options.precision, options.weights, options.device, options.memory_limit},
-                                   std::min(context, int64_t(prompt_.size()) + options.max_tokens));
+  session_ = DecodingSession::open(model, options, std::min(context, int64_t(prompt_.size()) + options.max_tokens));
 }
 
 ModelSampler::~ModelSampler() = default;

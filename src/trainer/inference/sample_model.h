@@ -8,20 +8,16 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
 #include "checkpoint/weights_io.h"
 #include "inference/decoding_session.h"
 #include "run/generate.h"
 
 namespace crest {
 
-struct SampleOptions {
+struct SampleOptions : DecodingOptions {
   std::string run;                             // the name of the model
   std::string prompt;                          // text
   std::optional<std::vector<int64_t>> tokens;  // token ids instead of text; the samples are ids too
-  std::string precision = "auto", weights = "float";
-  Device device;
-  int64_t memory_limit = 0;  // bytes
   SamplerOptions sampler;
   int64_t max_tokens = 256, samples = 1;
   std::vector<std::string> stops;
@@ -54,8 +50,7 @@ class ModelSampler {
   size_t prompt_given() const { return given_; }
   size_t prompt_tokens() const { return prompt_.size(); }
   int64_t cache_length() const;
-  // For the user: whether a foreign token begins
-  // the prompt's text; "": the model has none.
+  // For the user: whether a foreign token begins the prompt's text; "": the model has none.
   std::string begin_note() const;
   // Samples of one prompt differ by their number. show: receives the text, or the ids, as it is
   // drawn.

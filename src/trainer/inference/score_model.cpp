@@ -8,9 +8,9 @@
 #include "core/json.h"
 #include "core/json_error.h"
 #include "core/text.h"
+#include "data/python_text.h"
 #include "data/tokenizer.h"
 #include "inference/decoding_session.h"
-#include "inference/python_text.h"
 #include "run/token_scorer.h"
 
 namespace crest {
@@ -19,11 +19,11 @@ std::string place_of_line(const std::string& where, size_t number) {
   return fmt::format("{}, line {}", where, number + 1);
 }
 
-static nlohmann::json parse_line(std::string_view line, const std::string& place, const char* form) {
+nlohmann::json parse_line(std::string_view line, const std::string& place, const char* advice) {
   try {
     return parse_json_guarded(line, {}, place);
   } catch (const JsonError& e) {
-    fail(e.problem(), fmt::format("{}, column {}", place, e.position() + 1), form);
+    fail(e.problem(), fmt::format("{}, column {}", place, e.position() + 1), advice);
   }
 }
 
@@ -176,8 +176,7 @@ ModelScorer::ModelScorer(const ScoreOptions& options, const LoadedModel& model, 
   use.scoring = true;
   use.cache_length = longest;
   use.prefill = tokens_of_call(whole, model.config.vocab);
-  session_ = std::make_unique<Session>(
-      compile_for_inference(model, {options.precision, options.weights, options.device, options.memory_limit}, use));
+  session_ = std::make_unique<Session>(compile_for_inference(model, options, use));
   load_weights(session_->executor, model);
 }
 

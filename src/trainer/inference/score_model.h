@@ -8,17 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
 #include "checkpoint/weights_io.h"
-#include "model/recipe.h"
+#include "inference/decoding_session.h"
 
 namespace crest {
 
-struct ScoreOptions {
+struct ScoreOptions : DecodingOptions {
   std::string run;  // the name of the model
-  std::string precision = "auto", weights = "float";
-  Device device;
-  int64_t memory_limit = 0;  // bytes
 };
 
 // A continuation of a context; or a whole text, without a context.
@@ -32,6 +28,8 @@ struct ScoredText {
 std::vector<ScoredText> parse_scored_texts(std::string_view lines, const std::string& where);
 // "pairs.jsonl, line 3"; number: from 0.
 std::string place_of_line(const std::string& where, size_t number);
+// The JSON of a line. advice: of errors, which add the column to the place.
+nlohmann::json parse_line(std::string_view line, const std::string& place, const char* advice);
 
 // The tokens of a pair, or of a window of a whole text. cut: tokens left out at the left, to fit
 // the rest into the context.

@@ -8,11 +8,10 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/json.h"
-#include "core/json_error.h"
 #include "core/text.h"
 #include "data/file_kind.h"
+#include "data/python_text.h"
 #include "data/unicode.h"
-#include "inference/python_text.h"
 
 namespace crest {
 
@@ -196,15 +195,6 @@ const TaskLayout& task_layout_of(const JsonValue& json, const std::string& place
        "Known tasks: " + join(known, "; ") + ".");
 }
 
-JsonValue parse_line(std::string_view text, const std::string& place) {
-  try {
-    return parse_json_guarded(text, {}, place);
-  } catch (const JsonError& e) {
-    fail(e.problem(), fmt::format("{}, column {}", place, e.position() + 1),
-         "Each line is a question as a JSON object.");
-  }
-}
-
 std::string task_name_of(const std::string& file) {
   std::string name = file.substr(file.rfind('/') + 1);
   const size_t end = name.find('.', 1);
@@ -214,6 +204,7 @@ std::string task_name_of(const std::string& file) {
 }  // namespace
 
 Task parse_task(std::string_view lines, const std::string& file, int64_t limit) {
+  const char* form = "Each line is a question as a JSON object.";
   Task task;
   task.name = task_name_of(file), task.file = file;
   const TaskLayout* layout = nullptr;
@@ -225,13 +216,13 @@ Task parse_task(std::string_view lines, const std::string& file, int64_t limit) 
     start = end + 1;
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string place = place_of_line(where, line);
-    const JsonValue json = parse_line(text, place);
-    if (!json.is_object()) fail("the line is not an object", place, "Each line is a question as a JSON object.");
+    const JsonValue json = parse_line(text, place, form);
+    if (!json.is_object()) fail("the line is not an object", place, form);
     if (!layout) layout = &task_layout_of(json, place);
     TaskItem& item = task.items.emplace_back(layout->item(Row(json, place)));
     item.line = line;
   }
-  if (!layout) fail("there are no questions", where, "Each line is a question as a JSON object.");
+  if (!layout) fail("there are no questions", where, form);
   task.layout = layout->name, task.normalized = layout->normalized;
   return task;
 }

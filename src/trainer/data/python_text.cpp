@@ -1,4 +1,4 @@
-#include "inference/python_text.h"
+#include "data/python_text.h"
 
 #include "core/text.h"
 #include "data/unicode.h"
@@ -12,6 +12,16 @@ bool is_separator(char c) { return c >= '\x1c' && c <= '\x1f'; }
 
 }  // namespace
 
+bool is_space_at(std::string_view text, size_t i) {
+  return is_separator(text[i]) || character_at(text, i).kind == CharClass::space;
+}
+
+std::string_view strip_left(std::string_view text) {
+  size_t begin = 0;
+  while (begin < text.size() && is_space_at(text, begin)) begin += character_at(text, begin).length;
+  return text.substr(begin);
+}
+
 std::string_view strip_right(std::string_view text) {
   size_t end = text.size();
   while (end > 0 && (is_separator(text[end - 1]) || class_before(text, end) == CharClass::space)) {
@@ -21,15 +31,7 @@ std::string_view strip_right(std::string_view text) {
   return text.substr(0, end);
 }
 
-std::string_view strip(std::string_view text) {
-  size_t begin = 0;
-  while (begin < text.size()) {
-    const CharacterOfClass c = character_at(text, begin);
-    if (!is_separator(text[begin]) && c.kind != CharClass::space) break;
-    begin += c.length;
-  }
-  return strip_right(text.substr(begin));
-}
+std::string_view strip(std::string_view text) { return strip_right(strip_left(text)); }
 
 size_t characters(std::string_view text) {
   size_t n = 0;
