@@ -70,10 +70,9 @@ TEST(Mixture, IsStatedRecordedAndContinuesBitForBit) {
   EXPECT_FALSE(contains(resumed.err, "different data")) << resumed.err;
   EXPECT_TRUE(f.last_state("cut") == f.last_state("straight"));
   EXPECT_EQ(f.timeless_log("cut"), f.timeless_log("straight"));
-  // Other weights are other data.
   RunResult changed = f.resume("cut", {"--data", "data:0.5", "--data", "more:0.5", "--steps", "14"});
   ASSERT_EQ(changed.code, 0) << changed.err;
-  EXPECT_TRUE(contains(changed.err, "it continues with different data")) << changed.err;
+  EXPECT_TRUE(contains(changed.err, "with the weights 7:3 of its sources, and continues with 1:1")) << changed.err;
   expect_error({"eval", "--run", "straight"}, 2, {"a mixture of 2 sources", "--data " + f.path().string() + "/more"},
                f.options());
 }

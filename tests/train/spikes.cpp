@@ -3,10 +3,10 @@
 
 #include "core/io.h"
 #include "core/random.h"
-#include "data/loader.h"
 #include "train/run_fixture.h"
 #include "train/run_state.h"
 #include "train/spike_watch.h"
+#include "train/spiked_data.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -56,26 +56,8 @@ class Spikes : public RunTest {
   static constexpr int64_t noisy = 62, calm = 68;  // steps that train on noise
   void SetUp() override {
     RunTest::SetUp();
-    write_text();
-  }
-  // Regular text, but for the windows that steps noisy .. calm - 1 train on.
-  void write_text() {
-    const auto seq = size_t(options().recipe.seq_length());
-    std::string text;
-    while (text.size() < 300 * seq) text += "word and ";
-    const auto prepared = [&](const std::string& to) {
-      std::ofstream(folder / "spike.txt") << text;
-      PrepareOptions p;
-      p.inputs = {folder / "spike.txt"}, p.out = folder / to;
-      prepare(p);
-    };
-    prepared("calm");
-    const Dataset data = Dataset::open(folder / "calm");
-    const Loader order(data.train(), int64_t(seq), options().seed);
-    for (auto sample = uint64_t(2 * noisy); sample < uint64_t(2 * calm); ++sample)
-      for (size_t i = 0; i < seq; ++i)
-        text[order.window_of(sample) * seq + i] = char('A' + random_bits(3, sample, i) % 26);
-    prepared("spikes");
+    const TrainOptions o = options();
+    prepare_spiked(folder, "spikes", size_t(o.recipe.seq_length()), o.seed, 2 * noisy, 2 * calm);
   }
   std::string read(const std::string& name) const { return read_file(folder / name, uint64_t(1) << 30); }
   TrainOptions with(const std::string& run, const std::string& on_spike, int64_t steps) const {

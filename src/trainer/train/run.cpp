@@ -149,7 +149,7 @@ class Training {
     state_.seed = o_.seed;
     state_.threads = threads();
     state_.train_tokens = data_.data().train_tokens();
-    state_.data_hash = data_.data().content_hash();
+    state_.data_hash = data_.data().content_hash(), state_.data_weights = data_.data().weights();
     if (!o_.overwrite || !leads()) return;
     std::vector<InputPath> inputs = {{"--init", o_.init}};
     for (auto& source : data_.data().sources) inputs.push_back({"--data", source.info().folder});

@@ -35,15 +35,22 @@ uint64_t TrainingData::train_tokens() const {
   return tokens;
 }
 
-std::string TrainingData::content_hash() const {
+std::string TrainingData::weights() const {
+  std::string text;
+  for (size_t i = 0; mixed() && i < sources.size(); ++i) text += fmt::format("{}{}", i ? ":" : "", order.part(i));
+  return text;
+}
+
+std::string TrainingData::content_hash(const std::string& weights) const {
   if (!mixed()) return sources[0].info().content_hash;
-  ContentHash hash;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const std::string& own = sources[i].info().content_hash;
+  std::string text = weights;
+  for (auto& source : sources) {
+    const std::string& own = source.info().content_hash;
     if (own.empty()) return "";
-    const std::string text = fmt::format("{}:{}/{}\n", own, order.part(i), order.period());
-    hash.update(text.data(), text.size());
+    text += "\n" + own;
   }
+  ContentHash hash;
+  hash.update(text.data(), text.size());
   return hash.hex();
 }
 
@@ -287,12 +294,15 @@ void RunData::continue_from(RunState& state, int threads) const {
   else if (state.train_tokens != tokens)
     warn_(fmt::format("the run was started with {} training tokens, this data has {}: it continues with different data",
                       state.train_tokens, tokens));
+  else if (hash != state.data_hash && !hash.empty() && data_.content_hash(state.data_weights) == state.data_hash)
+    warn_(fmt::format("the run was started with the weights {} of its sources, and continues with {}",
+                      printable(state.data_weights), data_.weights()));
   else if (!hash.empty() && !state.data_hash.empty() && hash != state.data_hash)
     warn_(
         fmt::format("the run was started with data of content hash {}, this data has {}: it continues with different "
                     "data",
                     printable(state.data_hash.substr(0, 12)), printable(hash.substr(0, 12))));
-  state.train_tokens = tokens, state.data_hash = hash, state.threads = threads;
+  state.train_tokens = tokens, state.data_hash = hash, state.data_weights = data_.weights(), state.threads = threads;
 }
 
 void RunData::start(const Recipe& recipe, int64_t step, int first_rank, uint64_t skipped) {

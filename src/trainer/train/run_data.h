@@ -34,8 +34,12 @@ struct TrainingData {
   uint32_t vocab_size() const;
   // Of all sources.
   uint64_t train_tokens() const;
-  // Identifies the sources and their shares; "" if a folder does not state its own.
-  std::string content_hash() const;
+  // Of a mixture: the parts of its order, as "7:3"; else "".
+  std::string weights() const;
+  // Identifies the sources and their weights; "" if a folder does not state its own. weights:
+  // others than weights().
+  std::string content_hash() const { return content_hash(weights()); }
+  std::string content_hash(const std::string& weights) const;
 };
 // vocab: the model's, for data without an own vocabulary; 0: unknown. Throws if the sources have
 // different tokenizers.

@@ -32,6 +32,7 @@ static nlohmann::json json_of(const RunState& state) {
       {"threads", state.threads},     {"train_tokens", state.train_tokens}, {"data_hash", state.data_hash},
       {"last_good", state.last_good}, {"bad_steps", state.bad_steps}};
   if (!state.base.empty()) json["base"] = state.base, json["base_hash"] = state.base_hash;
+  if (!state.data_weights.empty()) json["data_weights"] = state.data_weights;
   if (state.skipped_samples) json["skipped_samples"] = state.skipped_samples;
   const BestLoss& v = state.validation;
   if (v.step >= 0) json["validation"] = {{"step", v.step}, {"waited", v.waited}};
@@ -140,7 +141,8 @@ RunState run_state(const StateFile& get) {
   state.threads = get.whole<int>("threads", 0, INT_MAX);
   state.train_tokens = get.whole<uint64_t>("train_tokens", 0, any);
   if (get.json.contains("data_hash") && get.json["data_hash"].is_string()) state.data_hash = get.json["data_hash"];
-  for (auto [key, to] : {std::pair{"base", &state.base}, {"base_hash", &state.base_hash}})
+  for (auto [key, to] :
+       {std::pair{"base", &state.base}, {"base_hash", &state.base_hash}, {"data_weights", &state.data_weights}})
     if (get.json.contains(key) && get.json[key].is_string()) *to = get.json[key];
   if (get.json.contains("skipped_samples")) state.skipped_samples = get.whole<uint64_t>("skipped_samples", 0, any / 2);
   if (get.json.contains("validation")) {

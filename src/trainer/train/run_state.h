@@ -23,6 +23,7 @@ struct RunState {
   int threads = 0;               // affects results bit for bit
   uint64_t train_tokens = 0;     // of the data, to detect different data
   std::string data_hash;         // content hash, also to detect different data; "": unknown
+  std::string data_weights;      // of a mixture, as "7:3"
   std::string base, base_hash;   // --lora: the base's folder and weights_hash of it
   uint64_t skipped_samples = 0;  // left out after spikes of the loss (--on-spike rollback)
   BestLoss validation;
