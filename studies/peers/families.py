@@ -6,8 +6,8 @@
 MODEL: Qwen3-0.6B, Qwen3-1.7B, OLMo2-1B, Gemma3-1B (sizes of their published config.json; random weights and tokens).
 mixed: fp32 parameters and AdamW, bf16 autocast, as Crest trains. bf16: all in bf16, states too, so another training.
 transformers uses its sdpa attention and torch.compile of model and loss, or of each decoder layer (--compile layer:
-large models compile in minutes). In a round every program runs once; medians of
-STEPS steps. The spread between rounds of Crest is the noise floor. Prints one JSON line a measurement.
+large models compile in minutes). In a round every program runs once; medians of STEPS steps. The
+spread between rounds of Crest is the noise floor. Prints one JSON line a measurement.
 """
 import argparse
 import json

@@ -6,10 +6,11 @@
 Needs numpy, gguf, tokenizers, and xllamacpp (llama.cpp as a Python package). No GPU.
 
 Models: for each architecture Crest makes a small one, and the script gives it random weights large enough for clear
-decisions. Its file in f32, f16, bf16 and q8_0 is read by gguf.GGUFReader. Names and values are computed from Crest's checkpoint under transformers' names with
-gguf.TensorNameMap and gguf.quants, so f32 must be equal, and the others equal byte for byte. llama.cpp then continues a
-prompt greedily from the f32 file. Every token must be the one of `crest sample --temperature 0`, and its log-probability
-within --limit of the one by `crest eval --logits`. Ties are possible, so the smallest margin is printed.
+decisions. gguf.GGUFReader reads its files in f32, f16, bf16 and q8_0. The script computes names and values from
+Crest's checkpoint under transformers' names, with gguf.TensorNameMap and gguf.quants. Every tensor of every file
+except rope_freqs.weight must equal them byte for byte. llama.cpp then continues a prompt greedily from the f32 file. Every token must be the token
+of `crest sample --temperature 0`, and its log-probability within --limit of the one by `crest eval --logits`. Ties are
+possible, so the script prints the smallest margin.
 
 Tokenizers: llama.cpp must give the tokens of Hugging Face `tokenizers` for texts of several scripts.
 """

@@ -9,8 +9,8 @@ at all linear layers of the blocks, alpha twice the rank. The base is frozen, in
   mixed    adapters and AdamW in fp32, bf16 autocast: what peft does by default
   bf16     adapters and AdamW's state in bf16, too
 Crest trains bf16 adapters with fp32 masters and moments. transformers uses its sdpa attention and torch.compile of model
-and loss, or of each decoder layer (--compile layer). --recompute: checkpoints every layer in both. In a round every program runs once; medians of STEPS steps. The
-spread between rounds of Crest is the noise floor. Prints one JSON line a measurement: ms, tokens/s, peak GiB.
+and loss, or of each decoder layer (--compile layer). --recompute: checkpoints every layer in both. In a round every
+program runs once; medians of STEPS steps. The spread between rounds of Crest is the noise floor. Prints one JSON line a measurement: ms, tokens/s, peak GiB.
 """
 import argparse
 import json

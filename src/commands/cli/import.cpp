@@ -1,5 +1,4 @@
-// crest import: turns a checkpoint of another
-// program into a folder for Crest and transformers.
+// crest import: turns a checkpoint of another program into a folder for Crest and transformers.
 #include "interop/import.h"
 
 #include <fmt/format.h>

@@ -47,9 +47,7 @@ std::string not_finite_weight(const Executor& executor);
 // are unchanged. Throw, before anything is changed, if the weights belong to another model.
 //
 // Files of Hugging Face or Crest with any float dtype, one tensor at a time in memory. Adapters
-// stay
-// as they are. The extra
-// head of a tied model must equal the embedding.
+// stay as they are. The extra head of a tied model must equal the embedding.
 void load_weights(const Executor& executor, const WeightsFolder& folder);
 // Verifies every tensor's hash. If one is wrong, the contents of the parameters are undefined.
 // adapters: of a run with --lora, which saves nothing else; their base is unchanged.
@@ -116,15 +114,13 @@ LoadedModel open_base(const LoadedModel& adapter);
 // Face folder (config.json or model.toml, safetensors, optionally tokenizer.json). Throws if
 // nothing usable is there, or quantized weights. `report` gets a line for each skipped damaged
 // checkpoint, and one if tensor names have wrappers of PyTorch's modules.
-// An adapter is a run with --lora, or a folder of peft (adapter_config.json). base: the folder
-// of its
-// base model; "": where the adapter says.
+// An adapter is a run with --lora, or a folder of peft (adapter_config.json). base: the folder of
+// its base model; "": where the adapter says.
 LoadedModel open_model(const std::string& path, const std::function<void(const std::string&)>& report = {},
                        const std::string& base = "");
 LoadedModel open_model(Checkpoint checkpoint);
-// Throws if the data's tokenizer gives other tokens than the
-// model's: the model's weights mean nothing on them. Folders
-// and models without a tokenizer are taken on trust.
+// Throws if the data's tokenizer gives other tokens than the model's: the model's weights mean
+// nothing on them. Folders and models without a tokenizer are taken on trust.
 void require_same_tokenizer(const Dataset& data, const LoadedModel& model);
 // Throws if the model has no embedding for some tokens of a tokenizer. where: the tokenizer.
 void require_embeddings(uint64_t tokens, const ModelConfig& model, const std::string& where);

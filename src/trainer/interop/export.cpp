@@ -111,9 +111,9 @@ const ExportFormat& find_format(const std::string& name) {
     if (name == format.name) return format;
     names.push_back(format.name);
   }
-  if (name.empty()) fail_usage("no program given", "--to", fmt::format("Programs: {}.", join(names, ", ")));
-  fail_usage(fmt::format("unknown program '{}'", printable(name)), "--to",
-             fmt::format("{} Programs: {}.", did_you_mean(name, names), join(names, ", ")));
+  if (name.empty()) fail_usage("no format given", "--to", fmt::format("Formats: {}.", join(names, ", ")));
+  fail_usage(fmt::format("unknown format '{}'", printable(name)), "--to",
+             fmt::format("{} Formats: {}.", did_you_mean(name, names), join(names, ", ")));
 }
 
 // Both names of a type are understood: f32 and fp32, f16 and fp16.
@@ -158,6 +158,9 @@ uint64_t bytes_of(const std::string& folder, const std::vector<std::string>& fil
 
 std::string export_path(const ExportOptions& o, const std::string& model_path) {
   const ExportFormat& format = find_format(o.to);
+  if (format.file && (o.out == "-" || o.out.ends_with('/') || is_directory(o.out)))
+    fail_usage(fmt::format("'{}' is not the name of a file", printable(o.out)), "--out",
+               fmt::format("Give a file: --out NAME{}.", format.file));
   if (!o.out.empty()) return o.out;
   if (!format.file) fail_usage("no output folder given", "--out", "Give a folder: --out DIR.");
   std::error_code ignored;
@@ -198,6 +201,7 @@ ExportResult export_model(const LoadedModel& model, const ExportOptions& o) {
   result.stored = type.dtype == DType::i8 ? type.name : crest::name(type.dtype);
   result.bytes = bytes_of(made, job.files);
   if (format.file) {
+    require_new(out);  // another program may have made it since the start
     rename_path(join_path(made, job.files[0]), out);
     sync_directory(parent_path(out));
     result.folder = parent_path(out), result.files = {staging.out().filename().string()};

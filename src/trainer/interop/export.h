@@ -55,7 +55,8 @@ struct ExportFormat {
 const std::vector<ExportFormat>& export_formats();
 
 // Where a model goes: `out`, or for the format of a single file without it NAME.gguf by the name of
-// the model's folder. Throws a usage error for an unknown format, and for a folder without a name.
+// the model's folder. Throws a usage error for an unknown format, for a format of a folder without
+// `out`, and for a format of a file if `out` is a folder.
 std::string export_path(const ExportOptions& options, const std::string& model_path);
 
 struct ExportResult {

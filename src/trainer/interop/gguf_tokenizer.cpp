@@ -258,7 +258,12 @@ void gguf_tokenizer(const LoadedModel& model, GgufHeader& header, std::vector<st
     fail(model.tokenizer_problem.empty() ? "the model has no tokenizer, and llama.cpp needs one"
                                          : "the model's tokenizer was not read: " + model.tokenizer_problem,
          printable(model.weights_path), "Put its tokenizer.json into the folder with the weights.");
-  Vocabulary(model).write(header, notes);
+  try {
+    Vocabulary(model).write(header, notes);
+  } catch (const nlohmann::json::exception& e) {  // a value of another type than in tokenizers' files
+    fail(fmt::format("not a usable tokenizer: {}", printable(e.what())), printable(model.tokenizer_path),
+         "Save it again with transformers: tokenizer.save_pretrained(DIR).");
+  }
 }
 
 }  // namespace crest
