@@ -59,13 +59,34 @@ def toml_text(table):
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
 
 
-def run(data, folder, row):
+def write_models(data, folder):
+    """The table's own models as files: their paths by name."""
+    paths = {}
+    for name, model in data.get("model", {}).items():
+        path = pathlib.Path(folder) / f"{name}.toml"
+        path.write_text(toml_text(model))
+        paths[name] = str(path)
+    return paths
+
+
+def given_rows(doc, table, keys):
+    """The arguments, the table scripts/TABLE, and its rows with the text of --only in one of the keys."""
+    where = " or ".join(keys)
+    arguments = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--only", help=f"rows whose {where} contains this text")
+    arguments.add_argument("--json", action="store_true", help="print the rows as JSON")
+    given = arguments.parse_args()
+    data = tomllib.loads((ROOT / "scripts" / table).read_text())
+    rows = [r for r in data["row"] if not given.only or any(given.only in r[key] for key in keys)]
+    if not rows:
+        sys.exit(f"no row has '{given.only}' in its {where}")
+    return given, data, rows
+
+
+def run(data, models, row):
     """The prediction for a row, as a dictionary; 'why': there is none."""
-    source, model = data["source"][row["source"]], row["model"]
-    if model in data.get("model", {}):
-        path = pathlib.Path(folder) / f"{model}.toml"
-        path.write_text(toml_text(data["model"][model]))
-        model = str(path)
+    source = data["source"][row["source"]]
+    model = models.get(row["model"], row["model"])
     command = [CREST, "plan", "--model", model, "--device", source["device"], *shlex.split(source["flags"]),
                *shlex.split(row["flags"]), "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -111,16 +132,15 @@ def cause(data, row, result):
     return "; ".join([*parts, f"not known: {source['guess']}"])
 
 
-def search(data, folder):
+def search(data, models):
     """The fastest settings for a source's model by crest tune, as its JSON."""
     s = data["search"]
-    path = pathlib.Path(folder) / f"{s['model']}.search.toml"
-    path.write_text(toml_text(data["model"][s["model"]]))
-    command = [CREST, "tune", "--model", str(path), *shlex.split(s["flags"]), "--search-seconds", "0", "--json"]
+    path = models[s["model"]]
+    command = [CREST, "tune", "--model", path, *shlex.split(s["flags"]), "--search-seconds", "0", "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{shlex.join(command)}: {done.stderr.strip()}")
-    command = [CREST, "plan", "--model", str(path), *shlex.split(s["long"]), "--json"]
+    command = [CREST, "plan", "--model", path, *shlex.split(s["long"]), "--json"]
     plan = subprocess.run(command, capture_output=True, text=True)
     if plan.returncode:
         sys.exit(f"{shlex.join(command)}: {plan.stderr.strip()}")
@@ -203,17 +223,11 @@ def page(data, rows, results, meshes=None):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--only", help="rows whose source or model contains this text")
-    arguments.add_argument("--json", action="store_true", help="print the rows as JSON")
-    given = arguments.parse_args()
-    data = tomllib.loads((ROOT / "scripts/published.toml").read_text())
-    rows = [r for r in data["row"] if not given.only or given.only in r["source"] or given.only in r["model"]]
-    if not rows:
-        sys.exit(f"no row has '{given.only}' in its source or model")
+    given, data, rows = given_rows(__doc__, "published.toml", ["source", "model"])
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = None if given.only or given.json else pool.submit(search, data, folder)
-        results = list(pool.map(lambda row: run(data, folder, row), rows))
+        models = write_models(data, folder)
+        found = None if given.only or given.json else pool.submit(search, data, models)
+        results = list(pool.map(lambda row: run(data, models, row), rows))
         found = found and found.result()
     print(json.dumps(results, indent=1) if given.json else page(data, rows, results, found), end="")
 

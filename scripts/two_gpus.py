@@ -6,34 +6,21 @@ prints a table for docs/results/predictions.md:
     scripts/two_gpus.py --only weights --json
 
 No GPU is needed. CREST names the program (default: build/release/crest)."""
-import argparse
 import json
 import os
-import pathlib
 import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-CREST = os.environ.get("CREST", str(ROOT / "build/release/crest"))
+from published import CREST, given_rows, write_models
 
 
-def toml_text(table):
-    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
-
-
-def predict(data, folder, row):
-    flags = shlex.split(row["flags"])
-    model = flags[flags.index("--model") + 1]
-    if model in data.get("model", {}):
-        path = pathlib.Path(folder) / f"{model}.toml"
-        path.write_text(toml_text(data["model"][model]))
-        flags[flags.index("--model") + 1] = str(path)
-    command = [CREST, "plan", "--for", "step", "--device", row["device"], *flags, "--json"]
+def predict(data, models, row):
+    flags = [models.get(flag, flag) for flag in shlex.split(row["flags"])]
+    command = [CREST, "plan", "--for", "step", *shlex.split(data["flags"]), "--device", row["device"], *flags, "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{shlex.join(command)}: {done.stderr.strip()}")
@@ -58,16 +45,10 @@ def page(rows):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--only", help="rows whose device or flags contain this text")
-    arguments.add_argument("--json", action="store_true", help="print the rows as JSON")
-    given = arguments.parse_args()
-    data = tomllib.loads((ROOT / "scripts/two_gpus.toml").read_text())
-    rows = [r for r in data["row"] if not given.only or given.only in r["flags"] or given.only in r["device"]]
-    if not rows:
-        sys.exit(f"no row has '{given.only}' in its device or flags")
+    given, data, rows = given_rows(__doc__, "two_gpus.toml", ["device", "flags"])
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        rows = list(pool.map(lambda row: predict(data, folder, row), rows))
+        models = write_models(data, folder)
+        rows = list(pool.map(lambda row: predict(data, models, row), rows))
     print(json.dumps(rows, indent=1) if given.json else page(rows), end="")
 
 

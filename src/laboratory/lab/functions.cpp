@@ -229,7 +229,7 @@ Top top_of(const RowList& rows, const std::string& column, const std::string& ke
     if (!largest || entry.first.x > largest->x) largest = &entry.first, top.key = name, top.rows = entry.second;
   if (largest) top.share = calculate('/', *largest, all), top.missing.clear();
   for (auto& [name, entry] : sums)
-    if (name != top.key && largest->low < largest->x && entry.first.high >= largest->low)
+    if (name != top.key && !(largest->exact() && entry.first.exact()) && entry.first.high >= largest->low)
       top.missing = fmt::format("noise does not tell {} {} from {}", key, top.key, name);
   return top;
 }
@@ -375,9 +375,9 @@ const std::vector<Function>& functions() {
       {"smaller", "(a, b)", values, 2, nullptr, [](const Values& a) { return smaller(a[0], a[1]); }},
       {"abs", "(a)", values, 1, nullptr, absolute},
       {"sqrt", "(a)", values, 1, nullptr,
-       [](const Values& a) { return map_monotone(a[0], [](double x) { return std::sqrt(x); }); }},
+       [](const Values& a) { return map_monotone(a[0], [](double x) { return std::sqrt(x); }).in(Unit::number); }},
       {"log2", "(a)", values, 1, nullptr,
-       [](const Values& a) { return map_monotone(a[0], [](double x) { return std::log2(x); }); }},
+       [](const Values& a) { return map_monotone(a[0], [](double x) { return std::log2(x); }).in(Unit::number); }},
       {"floor", "(a)", values, 1, nullptr,
        [](const Values& a) { return map_monotone(a[0], [](double x) { return std::floor(x); }); }},
       {"round_up", "(a, step): the next multiple of step", values, 2, nullptr, round_up},

@@ -78,9 +78,7 @@ void widen_times(Table& table, double floor) {
   double half = floor / (2 + floor);
   for (auto& row : table.rows)
     for (auto& [column, v] : row.columns) {
-      const ColumnInfo* info = find_column(column);
-      bool timed = info ? info->unit == Unit::ms || column == "tokens_per_second" || column == "tflops"
-                        : column.ends_with("_ms");
+      bool timed = unit_of_column(column) == Unit::ms || column == "tokens_per_second" || column == "tflops";
       if (!timed || !v.known()) continue;
       if (row.round_ms.empty())
         v = Value::range(v.x, v.low * (1 - half), v.high * (1 + half));

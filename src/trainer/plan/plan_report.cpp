@@ -47,7 +47,7 @@ static std::vector<CompiledSession> add_stages(PlanReport& r, const CompileOptio
     const CompiledSession& stage = *by_work.at(stage_work(recipe, s));
     StagePlan& plan = r.stages.emplace_back();
     plan.planned_bytes = planned_bytes(stage, s), plan.executed_flops = executed_flops(stage);
-    plan.fits = plan.planned_bytes + stage.limited_bytes() - stage.planned_bytes() <= r.rank_limit;
+    plan.fits = limited_bytes(stage, s) <= r.rank_limit;
     for (size_t at = size_t(s); at < layers.size(); at += size_t(ranks))
       plan.layers += fmt::format("{}{}", plan.layers.empty() ? "" : "+", layers[at]);
     for (int slots : stage.schedule.slots[size_t(s)]) plan.micro_steps += slots;

@@ -182,7 +182,7 @@ class StagesByRecompute {
     std::vector<const CompiledSession*> stages;
     for (int stage = 0; stage < recipe.layout().size(Axis::pipeline); ++stage) {
       const CompiledSession& s = session(recipe, stage);
-      bytes = std::max(bytes, planned_bytes(s, stage) + s.limited_bytes() - s.planned_bytes());
+      bytes = std::max(bytes, limited_bytes(s, stage));
       stages.push_back(&s);
     }
     CompiledSession first = *stages[0];
@@ -218,7 +218,6 @@ static RecomputeChoice choose_recompute(const Recipe& recipe, const Device& devi
     SessionUse planned = all ? use : SessionUse{.train = true, .update = true};
     return compile(r, device, session_programs(resolve(r, device), planned), {.verify = false});
   };
-  // Validation and samples add the same bytes to every plan.
   if (recipe.layout().size(Axis::pipeline) > 1) {
     StagesByRecompute stages(device, use);
     return choose_recompute(recipe.model.layers, budget, [&](const std::string& value) {
@@ -227,6 +226,7 @@ static RecomputeChoice choose_recompute(const Recipe& recipe, const Device& devi
       return stages.cost(resolve(r, device), timer);
     });
   }
+  // Validation and samples add the same bytes to every plan.
   CompiledSession plain = step("none", true);
   int64_t least = 0;
   for (auto& c : plain.programs)

@@ -61,6 +61,10 @@ int64_t planned_bytes(const CompiledSession& s, int stage) {
   return s.planned_bytes() - s.slot_bytes + most;
 }
 
+int64_t limited_bytes(const CompiledSession& s, int stage) {
+  return planned_bytes(s, stage) + s.limited_bytes() - s.planned_bytes();
+}
+
 CompiledSession largest_stage(CompiledSession session, const CompileOptions& options) {
   std::vector<CompiledSession> stages = distinct_stages(std::move(session), options);
   return std::move(*std::max_element(stages.begin(), stages.end(),

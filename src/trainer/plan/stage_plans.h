@@ -14,8 +14,9 @@ std::vector<std::string> stage_work(const Recipe& recipe, int stage);
 // The session, then for each other work the stage with most slots. Without stages, the session
 // alone.
 std::vector<CompiledSession> distinct_stages(CompiledSession session, const CompileOptions& options = {});
-// The planned bytes of a stage with the same work as the session's.
+// The bytes of a stage with the same work as the session's.
 int64_t planned_bytes(const CompiledSession& session, int stage);
+int64_t limited_bytes(const CompiledSession& session, int stage);
 // The stage with the most memory.
 CompiledSession largest_stage(CompiledSession session, const CompileOptions& options = {});
 
