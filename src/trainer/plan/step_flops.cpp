@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "model/parameters.h"
 #include "program/op.h"
 
 namespace crest {
@@ -34,6 +35,26 @@ double sum_of_step(const CompiledSession& session, const std::function<double(co
 
 double executed_flops(const CompiledSession& session) {
   return sum_of_step(session, [](const Program& p, const Instr& i) { return i.op->cost(p, i).flops; });
+}
+
+double recomputed_flops(const CompiledSession& s) {
+  auto sum = [&](Phase phase, OpClass op_class) {
+    return sum_of_step(s, [&](const Program& p, const Instr& i) {
+      return i.phase == phase && i.op->op_class == op_class ? i.op->cost(p, i).flops : 0;
+    });
+  };
+  const Recipe& r = s.recipe;
+  const ModelConfig& m = r.model;
+  const double matmuls = sum(Phase::recompute, OpClass::contraction) * double(r.all_ranks());
+  const double again = sum(Phase::recompute, OpClass::attention), once = sum(Phase::forward, OpClass::attention);
+  if (again == 0) return matmuls;
+  const double scores = 4 * double(m.layers) * double(m.heads * m.head_dim) * m.keys_per_token(r.seq_length());
+  return matmuls + again / once * scores * double(r.tokens_per_step());
+}
+
+StepFlops step_flops(const CompiledSession& s) {
+  const double model = flops_per_token(s.recipe.model, s.recipe.seq_length()) * double(s.recipe.tokens_per_step());
+  return {model, model + recomputed_flops(s)};
 }
 
 std::string palm_convention(const Recipe& recipe, bool forward) {
