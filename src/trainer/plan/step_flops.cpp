@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "model/parameters.h"
 #include "program/op.h"
@@ -37,10 +38,19 @@ double executed_flops(const CompiledSession& session) {
   return sum_of_step(session, [](const Program& p, const Instr& i) { return i.op->cost(p, i).flops; });
 }
 
+// Of a matmul in a forward pass, without bias and activation.
+static double matmul_flops(const Program& p, const Instr& i) {
+  const std::string_view op = i.op->name;
+  if (!op.starts_with("linear")) return i.op->cost(p, i).flops;
+  const double matrices = op == "linear_swiglu" ? 2 : 1;
+  return 2 * matrices * double(p.at(i.in[0]).shape.rows()) * double(p.at(i.in[1]).shape.numel());
+}
+
 double recomputed_flops(const CompiledSession& s) {
   auto sum = [&](Phase phase, OpClass op_class) {
     return sum_of_step(s, [&](const Program& p, const Instr& i) {
-      return i.phase == phase && i.op->op_class == op_class ? i.op->cost(p, i).flops : 0;
+      if (i.phase != phase || i.op->op_class != op_class) return 0.0;
+      return op_class == OpClass::contraction ? matmul_flops(p, i) : i.op->cost(p, i).flops;
     });
   };
   const Recipe& r = s.recipe;
