@@ -1,6 +1,8 @@
 // Where the time of a run goes, and MFU and HFU over all of it.
 #include "train/run_time.h"
 
+#include <gtest/gtest.h>
+
 #include <nlohmann/json.hpp>
 
 #include "model/parameters.h"
