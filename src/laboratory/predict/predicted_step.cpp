@@ -7,6 +7,7 @@
 
 #include "core/text.h"
 #include "model/parameters.h"
+#include "plan/step_flops.h"
 #include "profile/profile_rows.h"
 
 namespace crest {
@@ -53,9 +54,7 @@ void set_work(PredictedStep& s, const CompiledSession& session) {
   s.model_flops = double(s.tokens) * (forward_only(session) ? forward_flops_per_token(r.model, r.seq_length())
                                                             : flops_per_token(r.model, r.seq_length()));
   s.ranks = r.all_ranks();
-  s.recomputed_flops = 0;
-  for (auto& row : s.profile.instrs)
-    if (row.phase == "recompute") s.recomputed_flops += row.flops * s.ranks;
+  s.recomputed_flops = recomputed_flops(session);
 }
 
 Json time_json(const PredictedStep& s, double measured_share) {
