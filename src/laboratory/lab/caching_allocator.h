@@ -1,17 +1,50 @@
-// The bytes that a caching allocator would reserve for a step, to check "planning leaves no
-// fragmentation".
+// PyTorch's CUDA allocator, as a model: the memory it would reserve for a step of Crest. Checks
+// "planning leaves no fragmentation" and the settings of PYTORCH_CUDA_ALLOC_CONF.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "plan/memory_plan.h"
 
 namespace crest::lab {
 
-// Replays the blocks of a plan (allocated at `first`, freed after `last`) through a model of
-// PyTorch's default CUDA allocator. Sizes are rounded to 512 B. Requests up to 1 MiB come from 2
-// MiB segments, requests below 10 MiB from 20 MiB segments, and larger ones get a segment of their
-// own size rounded to 2 MiB. Best fit; blocks are split and merged within their segment; segments
-// are never released. Returns the bytes of all segments.
-int64_t caching_allocator_bytes(const MemoryPlan& plan);
+// The settings that change where a block is placed. PyTorch's defaults.
+struct AllocatorSettings {
+  int64_t max_split_size = 0;        // bytes; blocks at least as large are never split; 0: all are split
+  double garbage_collection = 0;     // garbage_collection_threshold, a part of memory_allowed; 0: off
+  bool expandable_segments = false;  // one segment for each pool, which grows
+  int64_t memory_allowed = 0;        // torch.cuda.set_per_process_memory_fraction, in bytes; 0: no limit
+};
+
+// Reads a text as in PYTORCH_CUDA_ALLOC_CONF: "max_split_size_mb:128,garbage_collection_threshold:0.8".
+// "default": PyTorch's defaults. Throws a usage error for settings outside the model.
+AllocatorSettings parse_allocator_settings(const std::string& text);
+
+struct AllocatorUse {
+  int64_t reserved_bytes = 0;  // the most at any time
+  int64_t returned = 0;        // segments given back to the driver (on expandable segments: ranges)
+  int64_t retries = 0;         // requests that first gave back all cached memory (PyTorch: num_alloc_retries)
+  bool out_of_memory = false;  // a request failed, and the replay ended there
+};
+
+// Replays the blocks of a plan (allocated at `first`, freed after `last`). The rules are those of
+// c10/cuda/CUDACachingAllocator.cpp of PyTorch (commit 001074d2), on one
+// stream:
+// - Sizes are rounded to 512 B. Requests up to 1 MiB come from 2 MiB segments, requests below
+//   10 MiB from 20 MiB segments, and larger ones get a segment of their own size rounded to 2 MiB.
+// - Best fit. A block is split if more than 1 MiB is left (small ones: 512 B), and joined with free
+//   neighbors of its segment.
+// - max_split_size: a larger block is not split, and serves only requests of at least
+//   max_split_size that leave less than 20 MiB of it.
+// - garbage_collection: before a new segment, if more than this part of memory_allowed is reserved,
+//   unsplit free blocks at least as old as the average are given back. Age counts requests.
+// - expandable_segments: the small pool grows by 2 MiB, the large one by 20 MiB, at the lowest
+//   address with room. A block is split if 512 B are left.
+// - Without room in memory_allowed, oversize blocks are given back (max_split_size), then all
+//   unsplit free blocks or free pages, and the request is tried again.
+AllocatorUse replay_allocations(const MemoryPlan& plan, const AllocatorSettings& settings = {});
+
+// The smallest memory_allowed, to 2 MiB, with which the replay does not run out of memory.
+int64_t least_memory(const MemoryPlan& plan, AllocatorSettings settings);
 
 }  // namespace crest::lab
