@@ -259,13 +259,13 @@ class Requests {
     plan_.blocks.push_back(b);
     return *this;
   }
-  AllocatorUse replay(const std::string& settings = "default", int64_t memory_allowed = 0) const {
+  AllocatorUse replay(const std::string& settings = "default", int64_t memory = 0) const {
     AllocatorSettings s = parse_allocator_settings(settings);
-    s.memory_allowed = memory_allowed;
+    s.memory = memory;
     return replay_allocations(plan_, s);
   }
-  int64_t reserved(const std::string& settings = "default", int64_t memory_allowed = 0) const {
-    return replay(settings, memory_allowed).reserved_bytes;
+  int64_t reserved(const std::string& settings = "default", int64_t memory = 0) const {
+    return replay(settings, memory).reserved_bytes;
   }
   int64_t least(const std::string& settings = "default") const {
     return least_memory(plan_, parse_allocator_settings(settings));

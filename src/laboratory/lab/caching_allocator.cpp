@@ -74,7 +74,7 @@ class Allocator {
   };
   using Pieces = std::map<int64_t, Piece>;
 
-  bool limited() const { return s_.memory_allowed > 0; }
+  bool limited() const { return s_.memory > 0; }
 
   // Best fit among free blocks, or the end.
   Pieces::iterator find(int64_t size, bool small) {
@@ -101,14 +101,24 @@ class Allocator {
   // New memory for a request, within the limit.
   Pieces::iterator reserve(int64_t size, bool small) {
     if (limited() && s_.garbage_collection > 0) collect();
-    const int64_t bytes = segment_size(size, small);
-    auto fits = [&] { return !limited() || reserved_ + bytes <= s_.memory_allowed; };
+    auto fits = [&] { return !limited() || reserved_ + needed(size, small) <= s_.memory; };
     if (!fits() && !(return_oversize(size, small) && fits())) {
       return_all();
       ++use_.retries;
     }
     if (!fits()) return pieces_.end();
-    return s_.expandable_segments ? expand(size, small) : new_segment(bytes, small);
+    return s_.expandable_segments ? expand(size, small) : new_segment(segment_size(size, small), small);
+  }
+
+  // Bytes that the driver must provide for a request.
+  int64_t needed(int64_t size, bool small) {
+    if (!s_.expandable_segments) return segment_size(size, small);
+    int64_t bytes = 0;
+    for (auto it = place(size, small); size > 0; ++it) {
+      if (!it->second.mapped) bytes += std::min(round_up(size, page(small)), it->second.bytes);
+      size -= it->second.bytes;
+    }
+    return bytes;
   }
 
   void add_reserved(int64_t bytes) {
@@ -123,31 +133,36 @@ class Allocator {
     return pieces_.emplace(address, Piece{bytes, true, small, ++segments_, true, searches_[small]}).first;
   }
 
-  // Adds memory at the lowest unmapped address where the request has room, after a free block if
-  // one is there.
-  Pieces::iterator expand(int64_t size, bool small) {
-    for (auto it = pieces_.begin(); it != pieces_.end(); ++it) {
+  static int64_t page(bool small) { return small ? small_segment : medium_segment; }
+
+  // The lowest free block or unmapped address from which the request has room. The address space
+  // always has some.
+  Pieces::iterator place(int64_t size, bool small) {
+    for (auto it = pieces_.begin();; ++it) {
       if (it->second.mapped || it->second.small != small) continue;
       auto first = it;
       if (it != pieces_.begin() && free_neighbor(std::prev(it), it)) first = std::prev(it);
       int64_t space = 0;
       for (auto p = first; p != pieces_.end() && p->second.free && p->second.segment == first->second.segment; ++p)
         space += p->second.bytes;
-      if (space < size) continue;
-      if (!first->second.mapped) first = map(first, std::min(first->second.bytes, size));
-      while (first->second.bytes < size) {
-        auto next = std::next(first);
-        first = map(next, std::min(size - first->second.bytes, next->second.bytes));
-      }
-      return first;
+      if (space >= size) return first;
     }
-    return pieces_.end();
+  }
+
+  Pieces::iterator expand(int64_t size, bool small) {
+    auto block = place(size, small);
+    if (!block->second.mapped) block = map(block, std::min(block->second.bytes, size));
+    while (block->second.bytes < size) {
+      auto next = std::next(block);
+      block = map(next, std::min(size - block->second.bytes, next->second.bytes));
+    }
+    return block;
   }
 
   // Maps whole pages from the start of an unmapped piece. Returns the free block they became part of.
   Pieces::iterator map(Pieces::iterator it, int64_t bytes) {
     const bool small = it->second.small;
-    const int64_t mapped = std::min(round_up(bytes, small ? small_segment : medium_segment), it->second.bytes);
+    const int64_t mapped = std::min(round_up(bytes, page(small)), it->second.bytes);
     if (mapped < it->second.bytes) {
       Piece rest = it->second;
       rest.bytes -= mapped;
@@ -198,7 +213,7 @@ class Allocator {
   // Garbage collection: old free blocks of the large pool.
   void collect() {
     if (s_.expandable_segments) return;
-    const auto threshold = int64_t(s_.garbage_collection * double(s_.memory_allowed));
+    const auto threshold = int64_t(s_.garbage_collection * double(s_.memory));
     const int64_t target = reserved_ - threshold;
     if (target <= 0) return;
     auto candidate = [&](Pieces::iterator it) { return !it->second.small && unsplit(it); };
@@ -254,7 +269,7 @@ class Allocator {
   Pieces::iterator unmap(Pieces::iterator it) {
     const Piece p = it->second;
     if (!p.free || !p.mapped) return it;
-    const int64_t page = p.small ? small_segment : medium_segment;
+    const int64_t page = Allocator::page(p.small);
     const int64_t base = it->first / address_space * address_space, end = it->first + p.bytes;
     const int64_t from = base + round_up(it->first - base, page), to = base + (end - base) / page * page;
     if (from >= to) return it;
@@ -354,12 +369,17 @@ AllocatorUse replay_allocations(const MemoryPlan& plan, const AllocatorSettings&
 }
 
 int64_t least_memory(const MemoryPlan& plan, AllocatorSettings settings) {
-  settings.memory_allowed = 0;
+  settings.memory = 0;
   int64_t enough = round_up(replay_allocations(plan, settings).reserved_bytes, large_rounding) + medium_segment;
+  auto runs = [&](int64_t memory) {
+    settings.memory = memory;
+    return !replay_allocations(plan, settings).out_of_memory;
+  };
+  while (!runs(enough)) enough *= 2;  // returned blocks can leave others that fit less well
   int64_t less = 0;
   while (enough - less > large_rounding) {
-    settings.memory_allowed = round_up(less + (enough - less) / 2, large_rounding);
-    (replay_allocations(plan, settings).out_of_memory ? less : enough) = settings.memory_allowed;
+    const int64_t middle = round_up(less + (enough - less) / 2, large_rounding);
+    (runs(middle) ? enough : less) = middle;
   }
   return enough;
 }

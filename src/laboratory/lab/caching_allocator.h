@@ -11,9 +11,9 @@ namespace crest::lab {
 // The settings that change where a block is placed. PyTorch's defaults.
 struct AllocatorSettings {
   int64_t max_split_size = 0;        // bytes; blocks at least as large are never split; 0: all are split
-  double garbage_collection = 0;     // garbage_collection_threshold, a part of memory_allowed; 0: off
+  double garbage_collection = 0;     // garbage_collection_threshold, a part of memory; 0: off
   bool expandable_segments = false;  // one segment for each pool, which grows
-  int64_t memory_allowed = 0;        // torch.cuda.set_per_process_memory_fraction, in bytes; 0: no limit
+  int64_t memory = 0;                // the GPU's, in bytes; 0: no limit
 };
 
 // Reads a text as in PYTORCH_CUDA_ALLOC_CONF: "max_split_size_mb:128,garbage_collection_threshold:0.8".
@@ -27,24 +27,24 @@ struct AllocatorUse {
   bool out_of_memory = false;  // a request failed, and the replay ended there
 };
 
-// Replays the blocks of a plan (allocated at `first`, freed after `last`). The rules are those of
-// c10/cuda/CUDACachingAllocator.cpp of PyTorch (commit 001074d2), on one
-// stream:
+// Replays the blocks of a plan (allocated at `first`, freed after `last`), by the rules of PyTorch's
+// c10/cuda/CUDACachingAllocator.cpp (commit 001074d2) on one stream:
 // - Sizes are rounded to 512 B. Requests up to 1 MiB come from 2 MiB segments, requests below
 //   10 MiB from 20 MiB segments, and larger ones get a segment of their own size rounded to 2 MiB.
 // - Best fit. A block is split if more than 1 MiB is left (small ones: 512 B), and joined with free
 //   neighbors of its segment.
 // - max_split_size: a larger block is not split, and serves only requests of at least
 //   max_split_size that leave less than 20 MiB of it.
-// - garbage_collection: before a new segment, if more than this part of memory_allowed is reserved,
-//   unsplit free blocks at least as old as the average are given back. Age counts requests.
+// - garbage_collection: before a new segment, if more than this part of memory is reserved, unsplit
+//   free blocks at least as old as the average are given back. Age counts requests. PyTorch does
+//   this only after torch.cuda.set_per_process_memory_fraction.
 // - expandable_segments: the small pool grows by 2 MiB, the large one by 20 MiB, at the lowest
 //   address with room. A block is split if 512 B are left.
-// - Without room in memory_allowed, oversize blocks are given back (max_split_size), then all
-//   unsplit free blocks or free pages, and the request is tried again.
+// - Without room in memory, oversize blocks are given back (max_split_size), then all unsplit free
+//   blocks or free pages, and the request is tried again.
 AllocatorUse replay_allocations(const MemoryPlan& plan, const AllocatorSettings& settings = {});
 
-// The smallest memory_allowed, to 2 MiB, with which the replay does not run out of memory.
+// The smallest memory, by bisection to 2 MiB, with which the replay does not run out of memory.
 int64_t least_memory(const MemoryPlan& plan, AllocatorSettings settings);
 
 }  // namespace crest::lab

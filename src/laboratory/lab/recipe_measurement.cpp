@@ -164,7 +164,7 @@ void RecipeMeasurement::allocator_columns(const MemoryPlan& plan, lab::Row& row)
   auto set = [&](const char* column, int64_t x) { row.columns[column] = lab::Value::number(double(x)); };
   if (e_.uses_column("caching_bytes") || e_.uses_column("caching_returned") || e_.uses_column("caching_retries")) {
     lab::AllocatorSettings settings = allocator_;
-    settings.memory_allowed = int64_t(allocator_memory_ * double(plan.live_peak));
+    settings.memory = int64_t(allocator_memory_ * double(plan.live_peak));
     if (const lab::AllocatorUse use = lab::replay_allocations(plan, settings); !use.out_of_memory) {
       set("caching_bytes", use.reserved_bytes);
       set("caching_returned", use.returned), set("caching_retries", use.retries);
