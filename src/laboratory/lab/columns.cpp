@@ -37,8 +37,6 @@ const std::vector<ColumnInfo>& column_infos() {
       {"caching_bytes", "what a caching allocator reserves for the transient blocks (lab/caching_allocator.h)", recipe,
        bytes},
       {"caching_least_bytes", "the least memory in which this allocator can run the step", recipe, bytes},
-      {"caching_returned", "segments that this allocator gives back to the driver", recipe, number},
-      {"caching_retries", "requests for which this allocator first gives back all cached memory", recipe, number},
       {"ms", "median per run", times, ms},
       {"ms_mean", "mean", times, ms},
       {"ms_std", "standard deviation", times, ms},

@@ -40,7 +40,7 @@ std::string RecipeMeasurement::keys() const {
   std::vector<std::string> names = {size_keys.begin(), size_keys.end()};
   for (auto& row : recipe_settings())
     if (!size_keys.count(row.key())) names.push_back(row.key());
-  return join(names, ", ") + ", tile, phase, memory_limit, allocator, allocator_memory, " + LabMeasurement::keys();
+  return join(names, ", ") + ", tile, phase, memory_limit, allocator, " + LabMeasurement::keys();
 }
 
 bool RecipeMeasurement::set(const std::string& key, const std::string& value) {
@@ -53,8 +53,6 @@ bool RecipeMeasurement::set(const std::string& key, const std::string& value) {
     set_tile(value);
   } else if (key == "allocator") {
     allocator_ = lab::parse_allocator_settings(value);
-  } else if (key == "allocator_memory") {
-    allocator_memory_ = number(key, value, 1, 1000);
   } else if (size_keys.count(key)) {
     sizes_.emplace_back(key, value);
   } else if (!LabMeasurement::set(key, value)) {
@@ -156,21 +154,10 @@ void RecipeMeasurement::plan_columns(const CompiledSession& s, lab::Row& row) co
     set((std::string(name(category)) + "_bytes").c_str(), double(bytes[size_t(category)]));
   if (e_.uses_column("largest_batch"))
     set("largest_batch", double(largest_batch(s, phase_use(phase_), limit_ / s.recipe.all_ranks())));
-  allocator_columns(s.largest().memory, row);
-}
-
-// Out of memory within its limit, the model has no figures.
-void RecipeMeasurement::allocator_columns(const MemoryPlan& plan, lab::Row& row) const {
-  auto set = [&](const char* column, int64_t x) { row.columns[column] = lab::Value::number(double(x)); };
-  if (e_.uses_column("caching_bytes") || e_.uses_column("caching_returned") || e_.uses_column("caching_retries")) {
-    lab::AllocatorSettings settings = allocator_;
-    settings.memory = int64_t(allocator_memory_ * double(plan.live_peak));
-    if (const lab::AllocatorUse use = lab::replay_allocations(plan, settings); !use.out_of_memory) {
-      set("caching_bytes", use.reserved_bytes);
-      set("caching_returned", use.returned), set("caching_retries", use.retries);
-    }
-  }
-  if (e_.uses_column("caching_least_bytes")) set("caching_least_bytes", lab::least_memory(plan, allocator_));
+  const MemoryPlan& memory = s.largest().memory;
+  if (e_.uses_column("caching_bytes"))
+    set("caching_bytes", double(lab::replay_allocations(memory, allocator_).reserved_bytes));
+  if (e_.uses_column("caching_least_bytes")) set("caching_least_bytes", double(lab::least_memory(memory, allocator_)));
 }
 
 void RecipeMeasurement::run_recorded(LabContext& context, CompiledSession session, const std::string& grid,

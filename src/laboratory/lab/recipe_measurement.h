@@ -41,13 +41,11 @@ class RecipeMeasurement : public LabMeasurement {
   void resize(Recipe& recipe) const;
   void set_tile(const std::string& value);
   void plan_columns(const CompiledSession& session, lab::Row& row) const;
-  void allocator_columns(const MemoryPlan& plan, lab::Row& row) const;
   void run_recorded(LabContext& context, CompiledSession session, const std::string& grid, lab::Row& row,
                     Profile& detail) const;
 
   std::vector<std::pair<std::string, std::string>> sizes_;
   lab::AllocatorSettings allocator_;
-  double allocator_memory_ = 0;  // its memory over the live peak; 0: no limit
 };
 
 // Columns and record from the output of crest bench, or from a profile. throttled: by sample.
