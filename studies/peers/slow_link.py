@@ -81,7 +81,8 @@ def run_ranks(crest, other, flags):
         env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
                "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(PORT), "CREST_SECRET": secret}
         enter = [] if host is None else ["nsenter", f"--net=/proc/{host.pid}/ns/net"]
-        words = [*enter, crest, "bench", "--json", "--no-store", "--no-mfu", "--device", "cpu", "--threads", "1", *flags]
+        words = [*enter, crest, "bench", "--json", "--no-store", "--no-mfu", "--device", "cpu", "--threads", "1",
+                 *flags]
         ranks.append(subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                       preexec_fn=die_with_parent))
     texts = [rank.communicate() for rank in ranks]
