@@ -328,12 +328,12 @@ TEST(CachingAllocator, ExpandableSegmentsGrow) {
   EXPECT_EQ(use.retries, 1);
 }
 
-// 30 and 50 MiB are cached and of no use for 60. Above 80% of the allowed memory the older one goes.
+// 30 and 50 MiB are cached, of no use for 60. Above 70% of the memory the older one is returned.
 TEST(CachingAllocator, GarbageCollectionReturnsOldBlocks) {
   Requests r;
   r.add(30 * MiB, 0, 0).add(50 * MiB, 1, 1).add(60 * MiB, 2, 2);
   EXPECT_EQ(r.reserved(), 140 * MiB);
-  EXPECT_EQ(r.reserved("garbage_collection_threshold:0.8"), 140 * MiB);  // no limit: nothing to measure against
+  EXPECT_EQ(r.reserved("garbage_collection_threshold:0.8"), 140 * MiB);  // no limit to compare with
   AllocatorUse without = r.replay("default", 112 * MiB);
   EXPECT_EQ(without.returned, 2);  // all cached memory
   EXPECT_EQ(without.retries, 1);

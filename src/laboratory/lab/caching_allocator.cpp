@@ -92,7 +92,7 @@ class Allocator {
     return best;
   }
 
-  // The size for best fit: a block that could still grow counts with all its room.
+  // The size for best fit: growing blocks count with all their room.
   int64_t room(Pieces::iterator it) {
     auto next = std::next(it);
     return it->second.bytes + (next != pieces_.end() && !next->second.mapped ? next->second.bytes : 0);
@@ -110,7 +110,7 @@ class Allocator {
     return s_.expandable_segments ? expand(size, small) : new_segment(segment_size(size, small), small);
   }
 
-  // Bytes that the driver must provide for a request.
+  // New bytes for a request, from the driver.
   int64_t needed(int64_t size, bool small) {
     if (!s_.expandable_segments) return segment_size(size, small);
     int64_t bytes = 0;
@@ -159,7 +159,7 @@ class Allocator {
     return block;
   }
 
-  // Maps whole pages from the start of an unmapped piece. Returns the free block they became part of.
+  // Maps whole pages from the start of an unmapped piece. Returns the free block around them.
   Pieces::iterator map(Pieces::iterator it, int64_t bytes) {
     const bool small = it->second.small;
     const int64_t mapped = std::min(round_up(bytes, page(small)), it->second.bytes);
@@ -234,7 +234,7 @@ class Allocator {
     }
   }
 
-  // Gives back the smallest oversize block that is large enough, or several, the largest first.
+  // Gives back the smallest sufficient oversize block, or several, the largest first.
   bool return_oversize(int64_t size, bool small) {
     if (!s_.max_split_size || s_.expandable_segments) return false;
     const int64_t wanted = std::max(size, s_.max_split_size);
@@ -375,7 +375,7 @@ int64_t least_memory(const MemoryPlan& plan, AllocatorSettings settings) {
     settings.memory = memory;
     return !replay_allocations(plan, settings).out_of_memory;
   };
-  while (!runs(enough)) enough *= 2;  // returned blocks can leave others that fit less well
+  while (!runs(enough)) enough *= 2;  // returned blocks can leave worse fits
   int64_t less = 0;
   while (enough - less > large_rounding) {
     const int64_t middle = round_up(less + (enough - less) / 2, large_rounding);
