@@ -78,7 +78,6 @@ Profile ProfileRun::measure() {
 ProfilerOptions ProfileRun::profiler_options() const {
   ProfilerOptions options;
   options.timers = task_.timers;
-  options.before_run = check_interrupt;
   options.note = say;
   options.rule.warmup = task_.warmup;
   options.rule.max_seconds = task_.max_seconds;
