@@ -52,7 +52,7 @@ struct Variant {
   std::string only;  // "tiny", "cpu" or "tiny.cpu": the variant exists only there; "": everywhere
 };
 
-// The conditions of a claim. If they are not met, the claim is not comparable; without the evidence,
+// The conditions of a claim. If they are not met, the claim is not comparable. Without the evidence
 // it is inconclusive.
 struct Conditions {
   std::string name;           // in the file; "": they belong to a single claim
