@@ -134,6 +134,53 @@ TEST(Judge, MeasurementsThatCannotRunHereOrNotYet) {
   EXPECT_EQ(early.claims[1].verdict, Verdict::cannot_tell) << "a cell of the huge model may come";
 }
 
+// A device of the right kind that shows nothing: inconclusive, not "not comparable".
+TEST(Judge, WithoutItsEvidenceAClaimIsInconclusive) {
+  auto judged_with = [](const char* same_tile, double off) {
+    Experiment e = parse_experiment(
+        "name = \"x\"\ntitle = \"t\"\nkind = \"gemm\"\n[recipe]\nm = 8\nk = 8\nn = [4, 8]\n"
+        "[conditions.tile]\nabout = \"one tile\"\nneeds = \"cpu\"\n"
+        "evidence = \"value(tile, n=4) == value(tile, n=8)\"\nlacking = \"the tiles differ\"\n"
+        "[conditions.old]\nabout = \"two tiles\"\nneeds = \"cpu and value(tile, n=4) != value(tile, n=8)\"\n"
+        "[[claim]]\ntext = \"c\"\nsubject = \"s\"\nsource = \"d\"\nconditions = \"tile\"\n"
+        "check = \"ratio(ms, n=8, n=4) > 1\"\n"
+        "[[claim]]\ntext = \"c\"\nsubject = \"s\"\nsource = \"d\"\nconditions = \"old\"\n"
+        "check = \"ratio(ms, n=16, n=4) > 1\"\n",
+        "x.toml");
+    Result r;
+    r.experiment = &e, r.scale = "tiny", r.device = "a CPU";
+    for (auto [n, tile, ms] : {std::tuple{"4", "64x64", 10.0}, {"8", same_tile, off}})
+      r.table.rows.push_back({{{"m", "8"}, {"k", "8"}, {"n", n}, {"status", "done"}},
+                              {{"ms", Value::number(ms)}, {"tile", Value::of_text(tile)}},
+                              "",
+                              ""});
+    Device device;
+    device.name = "a CPU", device.kind = "cpu";
+    judge(r, device);
+    return r.claims;
+  };
+  EXPECT_EQ(judged_with("64x64", 20)[0].verdict, Verdict::upheld);
+  EXPECT_EQ(judged_with("64x64", 5)[0].verdict, Verdict::refuted);
+  ClaimResult other = judged_with("64x32", 20)[0];
+  EXPECT_EQ(other.verdict, Verdict::cannot_tell);
+  EXPECT_EQ(other.reason, "the tiles differ");
+  ASSERT_EQ(other.figures.size(), 2u) << "the two tiles";
+  ClaimResult unmet = judged_with("64x64", 20)[1], missing = judged_with("64x32", 20)[1];
+  EXPECT_EQ(unmet.verdict, Verdict::not_comparable);
+  EXPECT_NE(unmet.reason.find(": value(tile, n=4) = 64x64; value(tile, n=8) = 64x64"), std::string::npos)
+      << unmet.reason;
+  EXPECT_EQ(missing.verdict, Verdict::cannot_tell);
+  EXPECT_EQ(missing.reason, "nothing was measured with n=16 at scale tiny");
+}
+
+TEST(Judge, SharesOfTimeGetTheFloor) {
+  Table table;
+  table.rows.push_back({{}, {{"wait_share", Value::number(0.5)}, {"parameters", Value::number(5)}}, "", ""});
+  widen_times(table, 0.02);
+  EXPECT_NEAR(table.rows[0].columns.at("wait_share").high, 0.505, 1e-3);
+  EXPECT_TRUE(table.rows[0].columns.at("parameters").exact());
+}
+
 TEST(Judge, TheFloorWidensRatiosByAllOfItself) {
   Experiment e = experiment();
   Value gain = judged(e, 0.04).quantities.at(0).second;
