@@ -109,7 +109,7 @@ TEST(TransferTime, OnACpuIsTrafficOfItsMemory) {
   set_work(step, s);
   HostLinkRate link = host_link_of(s, {{"bandwidth", 20e9, "measured"}}, nullptr);
   EXPECT_EQ(link.per_second, 10e9);
-  set_transfers(step, link);
+  set_transfers(step, s, link);
   EXPECT_NEAR(step.transfers_ms, 1e3 * 2 * moved(s) / 10e9, 1e-9);
   EXPECT_EQ(host_link_of(s, {{"host_link", 7e9, ""}, {"bandwidth", 20e9, ""}}, nullptr).per_second, 7e9) << "measured";
 }

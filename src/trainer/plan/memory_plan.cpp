@@ -144,14 +144,19 @@ class TakenAddresses {
 
 class Planner {
  public:
-  Planner(const Program& p, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed)
-      : p_(p), workspace_(workspace), fixed_(fixed.size()), taken_(p.code.size()) {
+  Planner(const Program& p, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed, MemorySpace space)
+      : p_(p), workspace_(workspace), space_(space), fixed_(fixed.size()), taken_(p.code.size()) {
     plan_.blocks = fixed;
     for (auto& instr : p.code) {
       std::string_view op = instr.op->name;
       if (op == "reduce_scatter") whole_.insert(instr.in[0]);
       if (op == "all_gather") whole_.insert(instr.out[0]);
     }
+  }
+
+  // Whether it copies to host memory that is not an optimizer's state.
+  static bool sends_activation(const Instr& instr) {
+    return std::string_view(instr.op->name) == "copy_out" && (instr.in.size() == 1 || instr.in[1] == no_value);
   }
 
   MemoryPlan run() {
@@ -190,7 +195,9 @@ class Planner {
   }
 
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
-  bool transient(ValueId root) const { return p_.at(root).lifetime == Lifetime::micro_step; }
+  bool transient(ValueId root) const {
+    return p_.at(root).lifetime == Lifetime::micro_step && p_.at(root).space == space_;
+  }
 
   void touch(ValueId v, int i) {
     if (v == no_value) return;
@@ -231,17 +238,23 @@ class Planner {
       if (p_.code[i].stream == Stream::compute) continue;
       int after = ordered.first_after(int(i), Stream::compute);
       end_[i] = after < 0 ? int(end_.size()) - 1 : after;
-      if (std::string_view(p_.code[i].op->name) == "reduce_scatter") end_[i] = std::min(end_[i], last_in_flight(i));
+      if (std::string_view(p_.code[i].op->name) == "reduce_scatter")
+        end_[i] = std::min(end_[i], last_in_flight(i, gradients_in_flight));
+      if (sends_activation(p_.code[i])) end_[i] = std::min(end_[i], last_in_flight(i, activations_in_flight));
     }
   }
 
-  // Limits the gradients waiting to be sent. The backward pass never waits for them, so they would
-  // occupy memory to its end. Whatever takes their memory waits instead.
-  int last_in_flight(size_t i) const {
-    constexpr int most = 3;  // in flight
+  static constexpr int gradients_in_flight = 3, activations_in_flight = 2;
+
+  // Limits the tensors waiting to be sent. The compute stream never waits for them, or only much
+  // later, so they would occupy memory until then. Whatever takes their memory waits instead. After
+  // the last ones, copies come back.
+  int last_in_flight(size_t i, int most) const {
     int sent = 0;
+    const bool to_host = p_.code[i].op->crosses_memories();
     for (size_t k = i + 1; k < p_.code.size(); ++k)
-      if (p_.code[k].stream == p_.code[i].stream && ++sent == most) return int(k);
+      if ((p_.code[k].stream == p_.code[i].stream || (to_host && p_.code[k].op->crosses_memories())) && ++sent == most)
+        return int(k);
     return int(p_.code.size()) - 1;
   }
 
@@ -304,7 +317,7 @@ class Planner {
     for (size_t v = 0; v < p_.values.size(); ++v)
       if (storage(ValueId(v)) != ValueId(v))
         plan_.block_of_value[v] = plan_.block_of_value[size_t(storage(ValueId(v)))];
-    for (size_t i = 0; i < p_.code.size(); ++i) {
+    for (size_t i = 0; i < workspace_.size(); ++i) {
       if (workspace_[i] <= 0) continue;
       plan_.block_of_instr[i] = int(plan_.blocks.size());
       plan_.blocks.push_back({fmt::format("workspace of {}", p_.code[i].op->name), no_value, 0, aligned(workspace_[i]),
@@ -373,6 +386,7 @@ class Planner {
 
   const Program& p_;
   const std::vector<int64_t>& workspace_;
+  const MemorySpace space_;
   size_t fixed_;             // the plan starts with these blocks
   std::set<ValueId> whole_;  // groups sharded over the ranks
   std::vector<int> order_;   // the other blocks
@@ -388,7 +402,16 @@ class Planner {
 }  // namespace
 
 MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed) {
-  return Planner(program, workspace, fixed).run();
+  return Planner(program, workspace, fixed, MemorySpace::device).run();
+}
+
+MemoryPlan plan_host_memory(const Program& program) {
+  const auto& code = program.code;
+  if (std::any_of(code.begin(), code.end(), Planner::sends_activation))
+    return Planner(program, {}, {}, MemorySpace::host).run();
+  MemoryPlan nothing;
+  nothing.block_of_value.assign(program.values.size(), -1);
+  return nothing;
 }
 
 void verify(const MemoryPlan& plan) {
