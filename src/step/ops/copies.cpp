@@ -32,14 +32,15 @@ static Cost cost_copy_out(const Program& p, const Instr& i) {
   return {0, double(p.at(i.in[in::copy_out::x]).bytes()), 0};
 }
 
-const OpDef op_copy_in = {.name = "copy_in",
-                          .inputs = in::copy_in::names,
-                          .outputs = out::copy_in::names,
-                          .help = "x (host), [into] -> y: a copy of x on the device, at the beginning of the buffer `into`",
-                          .op_class = OpClass::movement,
-                          .infer = infer_copy_in,
-                          .cost = cost_copy_in,
-                          .host_in = {in::copy_in::x}};
+const OpDef op_copy_in = {
+    .name = "copy_in",
+    .inputs = in::copy_in::names,
+    .outputs = out::copy_in::names,
+    .help = "x (host), [into] -> y: a copy of x on the device, at the beginning of the buffer `into`",
+    .op_class = OpClass::movement,
+    .infer = infer_copy_in,
+    .cost = cost_copy_in,
+    .host_in = {in::copy_in::x}};
 
 const OpDef op_copy_out = {.name = "copy_out",
                            .inputs = in::copy_out::names,

@@ -149,8 +149,8 @@ class ActivationOffload {
     return hidden;
   }
 
-  // The largest first, since a copy of many bytes takes fewer calls. Of one size, the first layers':
-  // they are away the longest.
+  // The largest first, since a copy of many bytes takes fewer calls. Of one size, the first layers
+  // come first: their values are away the longest.
   void take_hidden() {
     std::vector<size_t> order = by_departure_;
     std::stable_sort(order.begin(), order.end(),

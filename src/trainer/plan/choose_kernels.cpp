@@ -130,7 +130,7 @@ PassContext pass_context(const Recipe& recipe, const ProgramSpec& spec, const De
   if (device.kind == "cuda") context.row_alignment = 16;
   context.forward_only = spec.forward_only;
   context.stage = spec.stage, context.chunk = spec.chunk;
-  Roofline roofline = roofline_of(device);
+  RooflineTimes roofline = roofline_of(device);
   context.seconds_for = std::move(roofline.seconds), context.host_link = roofline.host_link;
   return context;
 }

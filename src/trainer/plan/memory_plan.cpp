@@ -144,19 +144,14 @@ class TakenAddresses {
 
 class Planner {
  public:
-  Planner(const Program& p, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed, MemorySpace space)
-      : p_(p), workspace_(workspace), space_(space), fixed_(fixed.size()), taken_(p.code.size()) {
+  Planner(const Program& p, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed)
+      : p_(p), workspace_(workspace), fixed_(fixed.size()), taken_(p.code.size()) {
     plan_.blocks = fixed;
     for (auto& instr : p.code) {
       std::string_view op = instr.op->name;
       if (op == "reduce_scatter") whole_.insert(instr.in[0]);
       if (op == "all_gather") whole_.insert(instr.out[0]);
     }
-  }
-
-  // Whether it copies to host memory that is not an optimizer's state.
-  static bool sends_activation(const Instr& instr) {
-    return std::string_view(instr.op->name) == "copy_out" && (instr.in.size() == 1 || instr.in[1] == no_value);
   }
 
   MemoryPlan run() {
@@ -196,7 +191,7 @@ class Planner {
 
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
   bool transient(ValueId root) const {
-    return p_.at(root).lifetime == Lifetime::micro_step && p_.at(root).space == space_;
+    return p_.at(root).lifetime == Lifetime::micro_step && p_.at(root).space == MemorySpace::device;
   }
 
   void touch(ValueId v, int i) {
@@ -245,6 +240,11 @@ class Planner {
   }
 
   static constexpr int gradients_in_flight = 3, activations_in_flight = 2;
+
+  // Whether it copies to host memory that is not an optimizer's state.
+  static bool sends_activation(const Instr& instr) {
+    return std::string_view(instr.op->name) == "copy_out" && (instr.in.size() == 1 || instr.in[1] == no_value);
+  }
 
   // Limits the tensors waiting to be sent. The compute stream never waits for them, or only much
   // later, so they would occupy memory until then. Whatever takes their memory waits instead. After
@@ -317,7 +317,7 @@ class Planner {
     for (size_t v = 0; v < p_.values.size(); ++v)
       if (storage(ValueId(v)) != ValueId(v))
         plan_.block_of_value[v] = plan_.block_of_value[size_t(storage(ValueId(v)))];
-    for (size_t i = 0; i < workspace_.size(); ++i) {
+    for (size_t i = 0; i < p_.code.size(); ++i) {
       if (workspace_[i] <= 0) continue;
       plan_.block_of_instr[i] = int(plan_.blocks.size());
       plan_.blocks.push_back({fmt::format("workspace of {}", p_.code[i].op->name), no_value, 0, aligned(workspace_[i]),
@@ -386,7 +386,6 @@ class Planner {
 
   const Program& p_;
   const std::vector<int64_t>& workspace_;
-  const MemorySpace space_;
   size_t fixed_;             // the plan starts with these blocks
   std::set<ValueId> whole_;  // groups sharded over the ranks
   std::vector<int> order_;   // the other blocks
@@ -402,16 +401,26 @@ class Planner {
 }  // namespace
 
 MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed) {
-  return Planner(program, workspace, fixed, MemorySpace::device).run();
+  return Planner(program, workspace, fixed).run();
 }
 
+// All are away between the halves, so no two share memory.
 MemoryPlan plan_host_memory(const Program& program) {
-  const auto& code = program.code;
-  if (std::any_of(code.begin(), code.end(), Planner::sends_activation))
-    return Planner(program, {}, {}, MemorySpace::host).run();
-  MemoryPlan nothing;
-  nothing.block_of_value.assign(program.values.size(), -1);
-  return nothing;
+  MemoryPlan plan;
+  plan.block_of_value.assign(program.values.size(), -1);
+  const int last = int(program.code.size()) - 1;
+  for (const Instr& instr : program.code)
+    for (ValueId v : instr.out) {
+      const Value& value = program.at(v);
+      const bool copy = value.space == MemorySpace::host && value.lifetime == Lifetime::micro_step;
+      if (!copy || value.layout.storage != v) continue;
+      plan.block_of_value[size_t(v)] = int(plan.blocks.size());
+      plan.blocks.push_back(
+          {value.name, v, plan.bytes, aligned(value.storage_bytes()), 0, last, Category::activations});
+      plan.bytes += plan.blocks.back().bytes;
+    }
+  plan.live_peak = plan.bytes;
+  return plan;
 }
 
 void verify(const MemoryPlan& plan) {

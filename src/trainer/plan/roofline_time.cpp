@@ -25,7 +25,7 @@ AssumedRates assumed_rates(const Device& device) {
   return device.kind == "cuda" ? AssumedRates{600e12, 3e12} : AssumedRates{1e12, 20e9};
 }
 
-Roofline roofline_of(const Device& device) {
+RooflineTimes roofline_of(const Device& device) {
   const DataSheet* sheet = device.kind == "cuda" ? data_sheet_of(device.name) : nullptr;
   const AssumedRates assumed = assumed_rates(device);
   const double bytes = sheet && sheet->bandwidth > 0 ? sheet->bandwidth : assumed.bytes;
