@@ -161,7 +161,12 @@ std::string ranks_line(const PredictedStep& s) {
 
 std::string transfers_line(const PredictedStep& s) {
   if (s.host_link.per_second <= 0) return "";
-  return fmt::format("            state moves to the device and back at {} ({}), {} of it exposed\n",
+  bool state = false, activations = false;
+  for (auto& row : s.profile.instrs)
+    if (crosses_host_link(row)) (row.phase == "update" ? state : activations) = true;
+  const char* what = state && activations ? "state and activations move" : state ? "state moves" : "activations move";
+  const char* way = state ? "to the device and back" : "to the host and back";
+  return fmt::format("            {} {} at {} ({}), {} of it exposed\n", what, way,
                      format_si(s.host_link.per_second, "B/s"), s.host_link.source,
                      format_duration(s.transfers_ms / 1e3));
 }
