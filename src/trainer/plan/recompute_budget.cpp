@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "passes/recompute.h"
-#include "plan/fp8_weights.h"
+#include "plan/memory_choices.h"
 #include "plan/stage_plans.h"
 #include "plan/step_flops.h"
 #include "program/op.h"
@@ -25,10 +26,8 @@ using Counts = std::array<int64_t, level_count>;  // number of layers at each le
 
 class RecomputeSearch {
  public:
-  RecomputeSearch(int64_t layers, int64_t budget, const std::function<StepCost(const std::string&)>& plan)
-      : layers_(layers), budget_(budget), plan_(plan) {}
-
-  RecomputeChoice run() {
+  RecomputeSearch(int64_t layers, int64_t budget, std::function<StepCost(const std::string&)> plan)
+      : layers_(layers), budget_(budget), plan_(std::move(plan)) {
     for (size_t l = 0; l < level_count; ++l) {
       Counts all{};
       all[l] = layers_;
@@ -36,9 +35,21 @@ class RecomputeSearch {
     }
     rank();
     bisect();
+  }
+
+  // The best so far; the smallest if none fits.
+  RecomputeChoice choice() const {
+    const Counts& best = best_ ? *best_ : *smallest_;
+    return {value(best), known_.at(best), int(known_.size())};
+  }
+  // The best after moving one or two layers at a time.
+  RecomputeChoice improved() {
     for (bool faster = true; faster;) faster = best_ && improve();
-    if (!best_) best_ = smallest_;
-    return {value(*best_), known_.at(*best_), int(known_.size())};
+    return choice();
+  }
+  // Whether the fastest level fits for all layers, so that less memory would not help.
+  bool is_free() const {
+    return fits(*std::min_element(uniform_.begin(), uniform_.end(), [](auto& a, auto& b) { return a.ms < b.ms; }));
   }
 
  private:
@@ -143,7 +154,7 @@ class RecomputeSearch {
   }
 
   const int64_t layers_, budget_;
-  const std::function<StepCost(const std::string&)>& plan_;
+  const std::function<StepCost(const std::string&)> plan_;
   std::array<StepCost, level_count> uniform_;
   std::vector<Mix> ranked_;
   std::map<Counts, StepCost> known_;
@@ -154,7 +165,7 @@ class RecomputeSearch {
 
 RecomputeChoice choose_recompute(int64_t layers, int64_t budget,
                                  const std::function<StepCost(const std::string&)>& plan) {
-  return RecomputeSearch(layers, budget, plan).run();
+  return RecomputeSearch(layers, budget, plan).improved();
 }
 
 StepTimer assumed_step_times(const CompiledSession&, const Device& device) {
@@ -209,33 +220,32 @@ class StagesByRecompute {
   std::map<std::vector<std::string>, CompiledSession> known_;
 };
 
-// The fastest recompute of a recipe within the budget; the smallest plan if none fits.
-static RecomputeChoice choose_recompute(const Recipe& recipe, const Device& device, int64_t budget,
-                                        const StepTimer& timer, const SessionUse& use) {
-  auto step = [&](const std::string& value, bool all) {
+// The costs of a recipe's values of --recompute. Keeps references to device and timer.
+static std::function<StepCost(const std::string&)> costs_of(const Recipe& recipe, const Device& device,
+                                                            const StepTimer& timer, const SessionUse& use) {
+  auto with = [recipe](const std::string& value) {
     Recipe r = recipe;
     r.recompute = value;
-    SessionUse planned = all ? use : SessionUse{.train = true, .update = true};
-    return compile(r, device, session_programs(resolve(r, device), planned), {.verify = false});
+    return r;
   };
   if (recipe.layout().size(Axis::pipeline) > 1) {
-    StagesByRecompute stages(device, use);
-    return choose_recompute(recipe.model.layers, budget, [&](const std::string& value) {
-      Recipe r = recipe;
-      r.recompute = value;
-      return stages.cost(resolve(r, device), timer);
-    });
+    auto stages = std::make_shared<StagesByRecompute>(device, use);
+    return [=, &device, &timer](const std::string& value) { return stages->cost(resolve(with(value), device), timer); };
   }
+  auto step = [with, &device](const std::string& value, const SessionUse& planned) {
+    Recipe r = with(value);
+    return compile(r, device, session_programs(resolve(r, device), planned), {.verify = false});
+  };
   // Validation and samples add the same bytes to every plan.
-  CompiledSession plain = step("none", true);
+  const CompiledSession plain = step("none", use);
+  const int64_t others = plain.limited_bytes() - plain.transient_bytes;
   int64_t least = 0;
   for (auto& c : plain.programs)
     if (c.spec.kind != ProgramKind::train) least = std::max(least, c.memory.bytes);
-  return choose_recompute(recipe.model.layers, budget, [&](const std::string& value) {
-    CompiledSession session = step(value, false);
-    int64_t bytes = plain.limited_bytes() - plain.transient_bytes + std::max(least, session.transient_bytes);
-    return StepCost{timer.ms(session, {}), bytes};
-  });
+  return [=, &timer](const std::string& value) {
+    const CompiledSession session = step(value, {.train = true, .update = true});
+    return StepCost{timer.ms(session, {}), others + std::max(least, session.transient_bytes)};
+  };
 }
 
 // Times a recipe and its variants from one source.
@@ -247,6 +257,11 @@ static StepTimer timer_for(Recipe recipe, const Device& device, const StepTimerO
   return (timer_of ? timer_of : assumed_step_times)(plain, device);
 }
 
+static std::string value_of(const Recipe& recipe, const char* setting) {
+  auto it = recipe.pass_settings.find(setting);
+  return it == recipe.pass_settings.end() ? "" : it->second;
+}
+
 Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of,
                                const std::function<void(const std::string&)>& note, const SessionUse& use) {
   const std::string given = recipe.recompute;
@@ -254,18 +269,26 @@ Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTi
   if (size.empty()) return recipe;
   const int64_t budget = parse_bytes(size, "--recompute");
   // Memory saved elsewhere allows less recompute.
-  const std::vector<Recipe> variants = fp8_weights_choices(recipe);
+  const std::vector<Recipe> variants = memory_choices(recipe, device);
   const StepTimer timer = timer_for(variants[0], device, timer_of);
   RecomputeChoice choice;
+  std::optional<RecomputeSearch> search;  // of the best variant
   for (const Recipe& variant : variants) {
-    RecomputeChoice own = choose_recompute(variant, device, budget, timer, use);
+    RecomputeSearch next(variant.model.layers, budget, costs_of(variant, device, timer, use));
+    const RecomputeChoice own = next.choice();
     const bool fits = own.cost.bytes <= budget, fitted = choice.cost.bytes <= budget;
     const bool better = fits && fitted ? own.cost.ms < choice.cost.ms : own.cost.bytes < choice.cost.bytes;
-    if (!choice.value.empty() && !better) continue;
-    choice = std::move(own), recipe = variant;
+    const bool is_free = next.is_free();
+    if (!search || better) choice = own, recipe = variant, search.emplace(std::move(next));
+    if (is_free) break;
   }
+  choice = search->improved();
   std::string text = choice.value;
-  if (variants.size() > 1) text += ", fp8-weights " + recipe.pass_settings["fp8-weights"];
+  for (const char* name : {"fp8-weights", "loss-chunk"}) {
+    const std::string chosen = value_of(recipe, name);
+    if (!chosen.empty() && value_of(variants.front(), name) != value_of(variants.back(), name))
+      text += fmt::format(", {} {}", name, chosen);
+  }
   if (choice.cost.bytes > budget)
     throw Error(Exit::does_not_fit,
                 fmt::format("no recompute fits {}; the closest needs {} (--recompute {})", format_bytes(double(budget)),
