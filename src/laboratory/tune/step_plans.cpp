@@ -14,7 +14,7 @@ namespace crest {
 
 namespace {
 
-constexpr CompileOptions quick = {.verify = false};
+constexpr CompileOptions unverified = {.verify = false};
 constexpr SessionUse step_use = {.train = true, .update = true};
 
 // Settings without an effect on the update are left out.
@@ -31,12 +31,12 @@ bool has_stages(const Recipe& r) { return r.layout().size(Axis::pipeline) > 1; }
 CompiledSession StepPlans::step_of(const Recipe& resolved) {
   const Device device = rank_device(resolved, device_);
   const std::vector<ProgramSpec> programs = session_programs(resolved, step_use);
-  if (has_stages(resolved)) return largest_stage(compile(resolved, device, programs, quick), quick);
+  if (has_stages(resolved)) return largest_stage(compile(resolved, device, programs, unverified), unverified);
   auto [known, is_new] = updates_.try_emplace(settings_of_update(resolved));
-  if (is_new) known->second = compile(resolved, device, {{"update", ProgramKind::update}}, quick);
+  if (is_new) known->second = compile(resolved, device, {{"update", ProgramKind::update}}, unverified);
   CompiledSession step = known->second;
   step.recipe = resolved;
-  extend(step, programs, quick);
+  extend(step, programs, unverified);
   return step;
 }
 
@@ -47,8 +47,8 @@ PlannedStep StepPlans::plan_resolved(const Recipe& resolved) {
   const int64_t limit = limit_of_rank(resolved, device_, limit_);
   if (p.step.limited_bytes() > limit) return p;
   CompiledSession whole = p.step;
-  extend(whole, session_programs(resolved, training_use), quick);
-  whole = largest_stage(std::move(whole), quick);
+  extend(whole, session_programs(resolved, training_use), unverified);
+  whole = largest_stage(std::move(whole), unverified);
   p.bytes = whole.planned_bytes(), p.fits = whole.limited_bytes() <= limit;
   return p;
 }

@@ -30,17 +30,12 @@ bool may_chunk(const Recipe& r, const Device& device) {
   return (rows - small_chunk) * r.model.vocab / r.layout().size(Axis::tensor) * element >= least_saved;
 }
 
-std::string value_of(const Recipe& r, const char* setting) {
-  auto it = r.pass_settings.find(setting);
-  return it == r.pass_settings.end() ? "" : it->second;
-}
-
 // "8-bit weights are made again in each micro step: otherwise the plan needs ..."
 std::string note_of(const Recipe& usual, const Recipe& chosen, int64_t bytes, int64_t limit) {
   std::vector<std::string> changes, flags;
-  if (value_of(usual, "fp8-weights") != value_of(chosen, "fp8-weights"))
+  if (pass_setting_of(usual, "fp8-weights") != pass_setting_of(chosen, "fp8-weights"))
     changes.emplace_back("8-bit weights are made again in each micro step"), flags.emplace_back("--fp8-weights");
-  if (value_of(usual, "loss-chunk") != value_of(chosen, "loss-chunk"))
+  if (pass_setting_of(usual, "loss-chunk") != pass_setting_of(chosen, "loss-chunk"))
     changes.push_back(fmt::format("the loss runs for {} tokens at a time", small_chunk)),
         flags.emplace_back("--loss-chunk");
   return fmt::format("note     {}: otherwise the plan needs {} of {} ({} changes it)", join(changes, ", and "),
@@ -48,6 +43,11 @@ std::string note_of(const Recipe& usual, const Recipe& chosen, int64_t bytes, in
 }
 
 }  // namespace
+
+std::string pass_setting_of(const Recipe& r, const char* setting) {
+  auto it = r.pass_settings.find(setting);
+  return it == r.pass_settings.end() ? "" : it->second;
+}
 
 std::vector<Recipe> memory_choices(const Recipe& recipe, const Device& device) {
   std::vector<Recipe> list = {recipe};

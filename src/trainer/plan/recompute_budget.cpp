@@ -257,11 +257,6 @@ static StepTimer timer_for(Recipe recipe, const Device& device, const StepTimerO
   return (timer_of ? timer_of : assumed_step_times)(plain, device);
 }
 
-static std::string value_of(const Recipe& recipe, const char* setting) {
-  auto it = recipe.pass_settings.find(setting);
-  return it == recipe.pass_settings.end() ? "" : it->second;
-}
-
 Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of,
                                const std::function<void(const std::string&)>& note, const SessionUse& use) {
   const std::string given = recipe.recompute;
@@ -285,8 +280,8 @@ Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTi
   choice = search->improved();
   std::string text = choice.value;
   for (const char* name : {"fp8-weights", "loss-chunk"}) {
-    const std::string chosen = value_of(recipe, name);
-    if (!chosen.empty() && value_of(variants.front(), name) != value_of(variants.back(), name))
+    const std::string chosen = pass_setting_of(recipe, name);
+    if (!chosen.empty() && pass_setting_of(variants.front(), name) != pass_setting_of(variants.back(), name))
       text += fmt::format(", {} {}", name, chosen);
   }
   if (choice.cost.bytes > budget)
