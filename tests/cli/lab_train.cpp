@@ -72,6 +72,14 @@ TEST(LabTrain, GeneratedTextWhereNoneIsNamed) {
   ASSERT_EQ(other.code, 0) << other.err;
   EXPECT_EQ(other.json()[0]["rows"][0]["keys"]["data"], "data");
   EXPECT_NE(other.json()[0]["rows"][0]["columns"]["loss"], r.json()[0]["rows"][0]["columns"]["loss"]);
+  // The same tokens as shards of llm.c, which have no tokenizer.
+  std::filesystem::create_directory(folder.path() / "shards");
+  for (const char* split : {"train", "val"})
+    folder.write("shards/fineweb_" + std::string(split) + "_000000.bin",
+                 folder.read("data/" + std::string(split) + "-000000.bin"));
+  RunResult shards = folder.lab("mine.toml", "steps = 30\nlr = 5e-3\n", {"--data", "shards"});
+  ASSERT_EQ(shards.code, 0) << shards.err;
+  EXPECT_EQ(shards.json()[0]["rows"][0]["columns"]["loss"], other.json()[0]["rows"][0]["columns"]["loss"]);
 }
 
 TEST(LabTrain, AHalfTrainedMeasurementIsRepeated) {

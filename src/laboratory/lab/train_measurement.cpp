@@ -113,7 +113,8 @@ void TrainMeasurement::finish() {
   } else if (!tokenizer_.empty()) {
     fail_usage("generated text uses the byte tokenizer", "tokenizer", "Name a text file with data = \"FILE\".");
   }
-  if (!options_.has("vocab")) options_.given["vocab"] = {std::to_string(vocab)};
+  // Shards of llm.c have no tokenizer: their model decides.
+  if (vocab && !options_.has("vocab")) options_.given["vocab"] = {std::to_string(vocab)};
   if (training_.val_every < 0) training_.val_every = training_.steps;
   RecipeMeasurement::finish();
 }
