@@ -26,8 +26,13 @@ namespace crest {
 
 namespace {
 
-const std::set<std::string> size_keys = {"layers", "heads",    "kv_heads",   "width", "head_dim", "ff",
-                                         "norm",   "position", "activation", "bias",  "tied",     "context"};
+// Keys of a model file: sizes, and how layers compute.
+const std::set<std::string> size_keys = {
+    "layers",        "heads",          "kv_heads", "width",    "head_dim",   "ff",
+    "context",       "bias",           "tied",     "norm",     "norm_eps",   "norm_weight",
+    "norm_position", "embedding_norm", "qk_norm",  "position", "activation", "zero_projections",
+    "logit_cap"};
+const std::set<std::string> word_keys = {"norm", "norm_position", "qk_norm", "position", "activation"};
 
 void out_of_memory(lab::Row& row, const std::string& why) {
   row.keys["status"] = "out_of_memory";
@@ -111,8 +116,7 @@ void RecipeMeasurement::resize(Recipe& recipe) const {
   std::string base = options_.has("model") ? options_.given.at("model").back() : default_model(device_);
   std::string name = base, text = fmt::format("preset = \"{}\"\n", base);
   for (auto& [key, value] : sizes_) {
-    bool word = key == "norm" || key == "position" || key == "activation";
-    text += word ? fmt::format("{} = \"{}\"\n", key, value) : fmt::format("{} = {}\n", key, value);
+    text += word_keys.count(key) ? fmt::format("{} = \"{}\"\n", key, value) : fmt::format("{} = {}\n", key, value);
     name += fmt::format(" {} {}", key, value);
   }
   ModelConfig model = parse_model_toml(text, "model sizes");
