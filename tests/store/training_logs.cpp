@@ -369,21 +369,22 @@ TEST(Results, OfADocumentAreARunForEachLine) {
   const RunRecord &fp32 = r.records[0], &oom = r.records[1], &flash = r.records[3];
   EXPECT_EQ(fp32.kind, "log");
   EXPECT_EQ(fp32.status, "done");
-  EXPECT_EQ(fp32.recipe.dump(),
-            R"({"model":"gpt2-124M","seq":1024,"variant":"A) Baseline FP32 (no TF32)","batch":16
-})");
+  const auto expected = nlohmann::ordered_json{
+      {"model", "gpt2-124M"}, {"seq", 1024}, {"variant", "A) Baseline FP32 (no TF32)"}, {"batch", 16}};
+  EXPECT_EQ(fp32.recipe.dump(), expected.dump());
   EXPECT_EQ(fp32.result["step_ms_median"], 340);
-EXPECT_EQ(fp32.result["tokens_per_second"], 48e3) << "as written, not 16 x 1024 / 340 ms";
-EXPECT_EQ(fp32.result["memory"]["device_peak_bytes"], 39'000'000'000);
-EXPECT_EQ(oom.status, "out_of_memory");
-EXPECT_EQ(oom.recipe["variant"], fp32.recipe["variant"]);
-EXPECT_EQ(oom.result["step_ms_median"], 670) << "the text has both";
-EXPECT_EQ(oom.result["note"], "OOM on H100");
-EXPECT_EQ(flash.recipe["variant"], "D) Flash-Attention v2 (bf16)");
-EXPECT_EQ(fp32.grid, flash.grid);
-EXPECT_NE(fp32.uid, flash.uid);
-EXPECT_EQ(fp32.uid, imported_text(results_of_a_document, {.model = "gpt2-124M", .seq = 1024}).results->records[0].uid);
-expect_says(error_of([&] { imported_text(results_of_a_document, {.batch = 16}); }), {"--batch", "Leave it out"});
+  EXPECT_EQ(fp32.result["tokens_per_second"], 48e3) << "as written, not 16 x 1024 / 340 ms";
+  EXPECT_EQ(fp32.result["memory"]["device_peak_bytes"], 39'000'000'000);
+  EXPECT_EQ(oom.status, "out_of_memory");
+  EXPECT_EQ(oom.recipe["variant"], fp32.recipe["variant"]);
+  EXPECT_EQ(oom.result["step_ms_median"], 670) << "the text has both";
+  EXPECT_EQ(oom.result["note"], "OOM on H100");
+  EXPECT_EQ(flash.recipe["variant"], "D) Flash-Attention v2 (bf16)");
+  EXPECT_EQ(fp32.grid, flash.grid);
+  EXPECT_NE(fp32.uid, flash.uid);
+  EXPECT_EQ(fp32.uid,
+            imported_text(results_of_a_document, {.model = "gpt2-124M", .seq = 1024}).results->records[0].uid);
+  expect_says(error_of([&] { imported_text(results_of_a_document, {.batch = 16}); }), {"--batch", "Leave it out"});
 }
 
 TEST(Results, WhatIsNotReadIsCounted) {
