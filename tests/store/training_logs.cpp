@@ -369,8 +369,9 @@ TEST(Results, OfADocumentAreARunForEachLine) {
   const RunRecord &fp32 = r.records[0], &oom = r.records[1], &flash = r.records[3];
   EXPECT_EQ(fp32.kind, "log");
   EXPECT_EQ(fp32.status, "done");
-  EXPECT_EQ(fp32.recipe.dump(),
-            R"x({"model":"gpt2-124M","seq":1024,"variant":"A) Baseline FP32 (no TF32)","batch":16})x");
+  const auto expected = nlohmann::ordered_json{
+      {"model", "gpt2-124M"}, {"seq", 1024}, {"variant", "A) Baseline FP32 (no TF32)"}, {"batch", 16}};
+  EXPECT_EQ(fp32.recipe.dump(), expected.dump());
   EXPECT_EQ(fp32.result["step_ms_median"], 340);
   EXPECT_EQ(fp32.result["tokens_per_second"], 48e3) << "as written, not 16 x 1024 / 340 ms";
   EXPECT_EQ(fp32.result["memory"]["device_peak_bytes"], 39'000'000'000);

@@ -1,8 +1,6 @@
 // Where the time of a run goes, and MFU and HFU over all of it.
 #include "train/run_time.h"
 
-#include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "model/parameters.h"
@@ -103,7 +101,9 @@ TEST(RunTime, CollectivesCountWhereSeveralRanksTrain) {
     return result.communication_seconds;
   };
   EXPECT_EQ(communication(1), 0);
-  if (test_device(1).kind == "cpu") EXPECT_GT(communication(2), 0);
+  if (test_device(1).kind == "cpu") {
+    EXPECT_GT(communication(2), 0);
+  }
 }
 
 }  // namespace crest::test

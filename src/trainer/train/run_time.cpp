@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json_number.h"
-#include "device/data_sheet.h"
 #include "core/text.h"
+#include "device/data_sheet.h"
 #include "train/run.h"
 
 namespace crest {
