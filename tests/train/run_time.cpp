@@ -12,10 +12,10 @@ namespace crest::test {
 
 namespace {
 
-Engine engine_with(const std::string& recompute, int ranks = 1) {
+CompiledSession session_with(const std::string& recompute) {
   Recipe r = tiny_recipe();
-  r.recompute = recompute, r.data_parallel = ranks;
-  return make_engine(r, 1);
+  r.recompute = recompute;
+  return compile(r, test_device(1), session_programs(r, {.train = true, .update = true}));
 }
 
 StepRow row(double ms, double wait_ms, double communication_ms) {
@@ -34,11 +34,11 @@ FlopsRate rate_of(const Recipe& r, const std::string& recompute) {
 }  // namespace
 
 TEST(RunTime, PartsSumToTheTimeAndThePeakIsOverAllOfIt) {
-  Engine e = engine_with("none");
+  const CompiledSession session = session_with("none");
   TrainOptions o;
   o.peak = 1e9;
   RunTime t;
-  t.begin(e.session(), o);
+  t.begin(session, o);
   t.add(row(1000, 100, 50));
   t.add(row(3000, 300, 250));
   auto json = to_json(t, 8, {1, 2, 0.5});
@@ -49,18 +49,18 @@ TEST(RunTime, PartsSumToTheTimeAndThePeakIsOverAllOfIt) {
   EXPECT_EQ(json["time"]["communication_seconds"], 0.3);
   EXPECT_EQ(json["time"]["compute_seconds"], 3.3);
   EXPECT_EQ(json["time"]["rest_seconds"], 0.5);
-  const double flops = rate_of(e.session().recipe, "none").model;
+  const double flops = rate_of(session.recipe, "none").model;
   EXPECT_DOUBLE_EQ(json["mfu"].get<double>(), 2 * flops / 8 / 1e9) << "two steps in eight seconds";
   EXPECT_EQ(json["hfu"], json["mfu"]) << "nothing is repeated";
   EXPECT_EQ(json["peak_flops_per_second"], 1e9);
-  EXPECT_EQ(t.parts_text(), "; 0.40 s of them waiting for data; 0.30 s of them communication");
+  EXPECT_EQ(t.parts_text(), "; of it 0.40 s waiting for data and 0.30 s communication");
   EXPECT_NE(t.peak_text(8).find("of 1.00 GFLOP/s"), std::string::npos) << t.peak_text(8);
 }
 
 TEST(RunTime, WithoutAPeakNothingIsSaid) {
-  Engine e = engine_with("none");
+  const CompiledSession session = session_with("none");
   RunTime t;
-  t.begin(e.session(), {});
+  t.begin(session, {});
   t.add(row(1000, 0, -1));
   EXPECT_EQ(t.peak_text(2), "");
   auto json = to_json(t, 2, {});
@@ -74,9 +74,9 @@ TEST(RunTime, WithoutAPeakNothingIsSaid) {
 // Crest leaves out what nothing needs again. Attention alone is the same in both.
 TEST(RunTime, HardwareFlopsAreThoseOfCrestFlops) {
   auto recomputed = [](const std::string& level) {
-    Engine e = engine_with(level);
-    EXPECT_EQ(step_flops(e.session()).model, rate_of(e.session().recipe, "none").model);
-    return step_flops(e.session()).hardware - step_flops(e.session()).model;
+    const StepFlops flops = step_flops(session_with(level));
+    EXPECT_EQ(flops.model, rate_of(tiny_recipe(), "none").model);
+    return flops.hardware - flops.model;
   };
   const Recipe r = tiny_recipe();
   const FlopsRate full = rate_of(r, "full"), selective = rate_of(r, "selective");
@@ -93,8 +93,9 @@ TEST(RunTime, HardwareFlopsAreThoseOfCrestFlops) {
 // A rank's time in collectives counts, also where threads of one process are the ranks.
 TEST(RunTime, CollectivesCountWhereSeveralRanksTrain) {
   auto communication = [](int ranks) {
-    Engine e = engine_with("none", ranks);
-    const Recipe r = e.session().recipe;
+    Recipe r = tiny_recipe();
+    r.data_parallel = ranks;
+    Engine e = make_engine(r, 1);
     SampleSource source = [&](uint64_t g, int32_t* x, int32_t* y, int32_t*) { synthetic(r, g, x, y); };
     const StepResult result = e.step(0, 1e-3, 1, source);
     EXPECT_LE(result.communication_seconds, result.seconds);

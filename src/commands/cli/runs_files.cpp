@@ -95,7 +95,7 @@ static void print_results(const ImportedFile& f, const ImportedResults& r) {
   if (r.unreadable)
     to_stderr("  {} with a batch size and without a figure were skipped, the first in {}\n",
               format_number_of(r.unreadable, "line"), r.first_unreadable);
-  if (!f.added.ids.empty()) to_stderr("  report on them with: crest report --grid latest -o report.md\n");
+  to_stderr("  report on them with: crest report --grid {} -o report.md\n", r.records[0].grid);
 }
 
 static void print_imported(const ImportedFile& f) {

@@ -324,8 +324,9 @@ void move_constants_to_note(PageTable& t, size_t keep) {
   std::vector<std::string> constants;
   for (size_t c = t.columns.size(); c-- > keep;) {
     auto& text = t.rows[0][c].text;
-    if (!std::all_of(t.rows.begin(), t.rows.end(), [&](auto& row) { return row[c].text == text; })) continue;
-    bool empty = text.empty() || text == "-";
+    auto says_nothing = [](const std::string& cell) { return cell.empty() || cell == "-" || cell == "- ± -"; };
+    const bool empty = std::all_of(t.rows.begin(), t.rows.end(), [&](auto& row) { return says_nothing(row[c].text); });
+    if (!empty && !std::all_of(t.rows.begin(), t.rows.end(), [&](auto& row) { return row[c].text == text; })) continue;
     if (!empty && t.rows.size() == 1) continue;
     if (!empty) constants.insert(constants.begin(), t.columns[c].header + " " + text);
     t.columns.erase(t.columns.begin() + ptrdiff_t(c));

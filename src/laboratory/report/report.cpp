@@ -168,7 +168,8 @@ Report make_report(const std::vector<RunRecord>& runs, const std::string& title)
     for (auto& t : recommendations(data.groups[i], setting_changes[i]))
       next.push_back(data.groups.size() > 1 ? Text(data.groups[i].title() + ": ").append(t) : t);
   if (!next.empty()) {
-    page.blocks.push_back(Heading{2, "Recommendations for this machine"});
+    const bool of_text = std::all_of(runs.begin(), runs.end(), [](auto& r) { return is_result(r); });
+    page.blocks.push_back(Heading{2, of_text ? "Recommendations" : "Recommendations for this machine"});
     page.blocks.push_back(Bullets{next});
   }
   report.json["groups"] = groups;

@@ -163,7 +163,7 @@ void name_measurements(ReportGroup& g) {
     for (size_t i = 0; i < g.measurements.size(); ++i) {
       ReportMeasurement& c = g.measurements[i];
       c.short_label = numbers ? std::to_string(i + 1) : letter(i);
-      c.label = c.short_label + " (" + c.label + ")";
+      c.label = c.short_label + (numbers ? ": " + c.label : " (" + c.label + ")");
     }
     return;
   }
@@ -361,6 +361,8 @@ bool has_given_name(const RunRecord& r) {
 }
 
 bool is_result(const RunRecord& r) { return r.kind == "log" && r.log.empty(); }
+
+const char* noise_word(const ReportMeasurement& c) { return is_result(*c.timed) ? "10%" : "noise"; }
 
 std::string shown_name(const RunRecord& r) {
   return has_given_name(r) || r.folder.empty() ? r.name : r.folder.substr(r.folder.find_last_of('/') + 1);

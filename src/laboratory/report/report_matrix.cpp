@@ -117,6 +117,9 @@ void add_table(Page& page, const ReportGroup& g, bool folded) {
                        "mean ± deviation, ms", "samples"})
     t.columns.push_back({header});
   if (by_name) add_settings(settings);
+  const bool notes = std::any_of(g.measurements.begin(), g.measurements.end(),
+                                 [](auto& c) { return !json_text(c.timed->result, "/note").empty(); });
+  if (notes) t.columns.push_back({"note of the text", Align::left});
   for (size_t i = 0; i < g.measurements.size(); ++i) {
     const ReportMeasurement& c = g.measurements[i];
     bool fastest = int(i) == g.fastest && g.measurements.size() > 1,
@@ -142,6 +145,7 @@ void add_table(Page& page, const ReportGroup& g, bool folded) {
                                  : std::to_string(c.ms.count()));
     if (c.throttled) row.back().text += fmt::format(", {} throttled", c.throttled);
     if (by_name) add_values();
+    if (notes) row.emplace_back(json_text(c.timed->result, "/note"));
     t.rows.push_back(row);
   }
   if (!g.following.empty()) {
@@ -210,7 +214,7 @@ void add_bars(Page& page, const ReportGroup& g, const Grid& grid) {
   f.caption.add(g.same_tokens ? "Median time of a " : "Tokens/s, from the median time of a ")
       .add(say_phase(g.phase))
       .add("; whiskers: 95% interval of the median. The fastest is in bold.");
-  if (g.lettered) f.caption.add(" The table below has the settings of each letter.");
+  if (g.lettered) f.caption.add(" The table below has the settings of each row.");
   if (left_out) f.caption.add(fmt::format(" {} more rows are in the table.", left_out));
   chart.label = f.title + ": " + f.caption.plain();
   f.draw = [chart](double width) { return draw_bars(chart, width); };

@@ -116,7 +116,9 @@ std::vector<RunRecord> load_runs(const ReportRuns& o) {
     if (found.empty()) fail("no run matches", printable(store.file()), "crest runs list shows them.");
     for (auto& r : found) loader.add(store.load(r.id));
   }
-  std::stable_sort(loader.runs.begin(), loader.runs.end(), [](auto& a, auto& b) { return a.started < b.started; });
+  std::stable_sort(loader.runs.begin(), loader.runs.end(), [](auto& a, auto& b) {
+    return a.started != b.started || a.id == 0 || b.id == 0 ? a.started < b.started : a.id < b.id;
+  });
   return std::move(loader.runs);
 }
 

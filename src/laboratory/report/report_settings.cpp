@@ -61,6 +61,7 @@ Text sentence_of(const SettingChange& change) {
   }
   Text t;
   t.strong(change_of(change)).add(": ");
+  const char* noise = noise_word(*change.pairs[0].a);
   size_t all = faster + slower + unknown + apart;
   std::string of = all == 1 ? "" : fmt::format(" in {} of {} pairs", std::max(faster, slower), all);
   if (all == 0)
@@ -68,14 +69,14 @@ Text sentence_of(const SettingChange& change) {
   else if (all == apart)
     t.add("speeds not compared, since " + why);
   else if (faster + slower == 0)
-    t.add(unknown == 1 ? "no difference in speed beyond noise"
-                       : fmt::format("no difference in speed beyond noise in any of {} pairs", unknown));
+    t.add(fmt::format("no difference in speed beyond {}{}", noise,
+                      unknown == 1 ? "" : fmt::format(" in any of {} pairs", unknown)));
   else if (faster && slower)
     t.add(fmt::format("faster in {}, slower in {} of {} pairs, from {} to {}", faster, slower, all,
                       say_faster(speed.low), say_faster(speed.high)));
   else
     t.strong(say_faster_range(speed.low, speed.high)).add(of);
-  if (unknown && faster + slower) t.add(fmt::format(", {} within noise", unknown));
+  if (unknown && faster + slower) t.add(fmt::format(", {} within {}", unknown, noise));
   if (apart && apart < all) t.add(fmt::format(", {} not compared, since {}", apart, why));
   if (memory.any()) t.add("; planned memory: " + say_more_range(memory.low, memory.high));
   t.add(".");
@@ -161,21 +162,25 @@ void add_setting_changes(Page& page, const ReportGroup& g, const std::vector<Set
       std::string verdict = p.verdict == Verdict::b_faster   ? "faster"
                             : p.verdict == Verdict::a_faster ? "slower"
                             : !p.apart.empty()               ? p.apart
-                                                             : "within noise";
+                                                             : std::string("within ") + noise_word(*p.a);
       if (!known) verdict = p.a->out_of_memory || p.b->out_of_memory ? "out of memory" : "not measured";
       PageCell cell(verdict);
       if (p.verdict == Verdict::cannot_tell || !known) cell.look = Look::soft;
       t.rows.push_back({change_of(c), p.context, known ? say_times(p.speed) : "-",
-                        known ? fmt::format("{:.2f} to {:.2f}", p.interval.low, p.interval.high) : "-", cell,
-                        std::isfinite(p.memory) ? say_times(p.memory) : "-"});
+                        known && p.interval.low < p.interval.high
+                            ? fmt::format("{:.2f} to {:.2f}", p.interval.low, p.interval.high)
+                            : "-",
+                        cell, std::isfinite(p.memory) ? say_times(p.memory) : "-"});
     }
   }
   page.blocks.push_back(sentences);
   t.folded = true;
   t.summary = fmt::format("All {}", plural(t.rows.size(), "pair"));
-  t.note = g.noise > 0.01
+  t.note = is_result(*g.measurements[0].timed) ? "Differences up to 10% count as none: each figure is one number."
+           : g.noise > 0.01
                ? fmt::format("Differences up to {} are treated as noise: {}.", say_percent(g.noise, 1), g.noise_source)
                : "Differences up to 1% are treated as noise; no larger noise was measured.";
+  if (is_result(*g.measurements[0].timed)) move_constants_to_note(t, 3);
   page.blocks.push_back(t);
 }
 

@@ -57,10 +57,11 @@ Text fastest_sentence(const ReportGroup& g) {
   if (clear)
     t.add("The fastest of " + plural(measurements.size(), "recipe") + " is ");
   else
-    t.add(fmt::format(
-        "No clear winner among {} recipes: {}. {}: ", measurements.size(),
-        equal.apart.empty() ? fmt::format("the top {} are within noise", equal.labels.size() + 1) : equal.apart,
-        g.same_tokens ? "Lowest median" : "Most tokens/s"));
+    t.add(fmt::format("No clear winner among {} recipes: {}. {}: ", measurements.size(),
+                      equal.apart.empty()
+                          ? fmt::format("the top {} are within {}", equal.labels.size() + 1, noise_word(best))
+                          : equal.apart,
+                      g.same_tokens ? "Lowest median" : "Most tokens/s"));
   t.strong(best.label).add((clear ? ": " : ", ") + figures(g, best) + (clear ? " (median)." : "."));
   const ReportMeasurement& worst = g.measurements[size_t(g.slowest)];
   ReportPair p = judge(g, worst, best);

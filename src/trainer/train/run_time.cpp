@@ -36,7 +36,7 @@ double RunTime::share(double flops, double seconds) const {
 std::string RunTime::parts_text() const {
   std::string text;
   for (auto [seconds, what] : {std::pair{data_, "waiting for data"}, {communication_, "communication"}})
-    if (seconds >= 0.005) text += fmt::format("; {:.2f} s of them {}", seconds, what);
+    if (seconds >= 0.005) text += fmt::format("{} {:.2f} s {}", text.empty() ? "; of it" : " and", seconds, what);
   return text;
 }
 

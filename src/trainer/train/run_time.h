@@ -27,7 +27,7 @@ class RunTime {
   double hfu(double seconds) const { return share(flops_.hardware, seconds); }
   double peak() const { return peak_; }  // FLOP/s of all ranks; 0: unknown
 
-  // ", 0.31 s of it waiting for data, 0.50 s for communication"; "": neither took time.
+  // "; of it 0.31 s waiting for data and 0.50 s communication"; "": neither took time.
   std::string parts_text() const;
   // "MFU 38.4%, HFU 40.1% of 989.4 TFLOP/s (NVIDIA H100 SXM5 80GB), ..."; "": no peak is known.
   std::string peak_text(double seconds) const;
