@@ -276,10 +276,10 @@ TEST_F(Contract, PlanProgramDevices) {
 TEST_F(Contract, Bench) {
   JsonShape row = documented("bench", "`--json`: a list of");
   row.keys["pipeline"] = documented("bench", "- `pipeline`:");
-  std::set<std::string> floors = {"noise_floor", "known_noise_floor", "pipeline"};
+  std::set<std::string> floors = {"noise_floor", "known_noise_floor", "pipeline", "data_sheet"};
   expect_keys(run(tiny({"bench"}, {"--samples", "2", "--no-mfu"})), row, "", floors);
   json stages = run(tiny({"bench"}, {"--samples", "2", "--no-mfu", "--mesh", "pipeline=2", "--data-parallel", "2"}));
-  expect_keys(stages, row, "", {"noise_floor", "known_noise_floor"});
+  expect_keys(stages, row, "", {"noise_floor", "known_noise_floor", "data_sheet"});
   RunResult large = run_crest(
       {"bench", "--model", "tiny.toml", "--batch", "1000000", "--memory-limit", "1GiB", "--json"}, f_->options());
   EXPECT_EQ(large.code, 3) << large.err;
@@ -289,7 +289,8 @@ TEST_F(Contract, Bench) {
       documented("bench", "Its `--json`:"), "", {});
   json ab = run(tiny({"bench"}, {"--samples", "4", "--no-mfu", "--peer", "echo '{\"ms\": 5}'"}));
   expect_keys(ab, documented("bench", "or `--noise`:"), "", {});
-  expect_keys(ab["rows"][0], row, "rows", {"rows.noise_floor", "rows.known_noise_floor", "rows.pipeline"});
+  expect_keys(ab["rows"][0], row, "rows",
+              {"rows.noise_floor", "rows.known_noise_floor", "rows.pipeline", "rows.data_sheet"});
   JsonShape peer = documented("bench", "A peer's row:");
   peer.keys.erase("step_ms_*");
   for (auto& [key, shape] : row.keys)

@@ -176,7 +176,8 @@ void add_setting_changes(Page& page, const ReportGroup& g, const std::vector<Set
   page.blocks.push_back(sentences);
   t.folded = true;
   t.summary = fmt::format("All {}", plural(t.rows.size(), "pair"));
-  t.note = is_result(*g.measurements[0].timed) ? "Differences up to 10% count as none: each figure is one number."
+  t.note = is_result(*g.measurements[0].timed)
+               ? "Each figure is one number, so the report ignores differences up to 10%."
            : g.noise > 0.01
                ? fmt::format("Differences up to {} are treated as noise: {}.", say_percent(g.noise, 1), g.noise_source)
                : "Differences up to 1% are treated as noise; no larger noise was measured.";
