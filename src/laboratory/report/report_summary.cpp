@@ -283,7 +283,7 @@ static void add_imported(const ReportData& data, std::vector<Text>& list) {
                                       say_list(timed))));
     if (double lines = json_number(rows[0]->result, "/unreadable_lines"); lines > 0)
       list.push_back(
-          Text(fmt::format("{} of {} with a batch size and without a figure were not read, the first in {}.",
+          Text(fmt::format("Not read: {} of {} with a batch size and without a figure, the first in {}.",
                            plural(size_t(lines), "line"), file, json_text(rows[0]->result, "/first_unreadable"))));
   }
 }
