@@ -469,8 +469,8 @@ void add_overview(Page& page, const std::vector<Entry>& all) {
 // For readers who see such a page for the first time.
 void add_legend(Page& page) {
   Text text(
-      "A claim says what a sentence of a document says, or what Crest says of itself. Open a claim to read the "
-      "sentence, the check and the figures. ");
+      "Each claim restates a sentence of a document, or is Crest's own. Open it to read the sentence, the check and "
+      "the figures. ");
   add_verdict(text, name(Verdict::upheld), "").add(": the claim holds here, beyond noise. ");
   add_verdict(text, name(Verdict::refuted), "").add(": it fails here, beyond noise. ");
   add_verdict(text, name(Verdict::cannot_tell), "")
