@@ -21,6 +21,7 @@ const Function* find_function(const std::string& name) {
 
 size_t arguments_of(const Expression& call, const Function* f) {
   if (!f || f->takes == Function::Takes::column) return 1;
+  if (f->takes == Function::Takes::columns_and_number) return 3;
   return f->takes == Function::Takes::two_columns ? 2 : size_t(f->values);
   (void)call;
 }
@@ -60,7 +61,12 @@ void check_call(const Expression& e, const Vocabulary& v) {
         fmt::format("{} takes {} argument{}, not {}", e.token, wanted, wanted == 1 ? "" : "s", e.inner.size()),
         f ? f->help : "(column, key=NUMERATOR, key=DENOMINATOR, filters of both)", e.at};
   if (reads_rows(f)) {
-    for (auto& inner : e.inner) check_column(inner, v);
+    const bool level = f && f->takes == Function::Takes::columns_and_number;
+    for (size_t i = 0; i < e.inner.size(); ++i)
+      if (level && i == 2)
+        check_names(e.inner[i], v);
+      else
+        check_column(e.inner[i], v);
     check_filters(e, v);
   } else {
     if (!e.filters.empty())
@@ -157,6 +163,7 @@ class Evaluator {
   Value call(const Expression& e) const {
     const Function* f = find_function(e.token);
     if (!f) return tell(source(e), ratio(e));
+    if (f->takes == Function::Takes::columns_and_number) return tell(source(e), to_level(*f, e));
     if (reads_rows(f)) {
       std::string second = e.inner.size() > 1 ? e.inner[1].token : "";
       Value v = f->over_rows(rows_of(*scope_.table, e.filters), e.inner[0].token, second);
@@ -173,6 +180,12 @@ class Evaluator {
       error.at = e.at;
       throw;
     }
+  }
+
+  Value to_level(const Function& f, const Expression& e) const {
+    const Value level = number((*this)(e.inner[2]), e);
+    if (!level.known()) return level;
+    return f.to_level(rows_of(*scope_.table, e.filters), e.inner[0].token, e.inner[1].token, level.x);
   }
 
   // A key given twice selects numerator, then denominator. A key given once selects both.
