@@ -129,8 +129,8 @@ std::string formulas_of(const Json& claim) {
   return join(parts, "; ");
 }
 
-// Figures understandable without their formula: named quantities, or a single figure. If some
-// figures are unknown, the others explain nothing.
+// Figures understandable without their formula: named quantities, or a single figure. If others are
+// unknown or need their formula, these alone explain nothing.
 std::string values_of(const Json& claim) {
   std::vector<std::string> parts;
   auto all = claim.find("figures");
@@ -142,7 +142,7 @@ std::string values_of(const Json& claim) {
     bool named = formula.find_first_of("(\" ") == std::string::npos;
     if (named || figures.size() == 1) parts.push_back((named ? spaced(formula) + " = " : "") + shown(formula, v));
   }
-  return parts.size() <= 2 ? join(parts, ", ") : "";
+  return parts.size() <= 2 && parts.size() == figures.size() ? join(parts, ", ") : "";
 }
 
 // In words. Verdicts unknown to this version stay as recorded.
