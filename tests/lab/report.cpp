@@ -55,7 +55,7 @@ TEST(LabReport, ShowsTheNewestVerdictsWithTheirFigures) {
        {"It is &lt;twice&gt; as fast", "gain &gt;= 2", "gain = 1.5", "1.00 MiB", "out of memory", "abc",
         "Software Tune Up For The Best Performance", "Noise floor 2.0%", "crest lab run one --scale tiny",
         "<a href=\"#experiment-one\">one</a>", "<h3 id=\"experiment-one\">one</h3>", "1 refuted claim", "0.75",
-        "<strong>gain 1.5 (1.4 to 1.6)</strong>"})
+        "<strong>gain = 1.5 (1.4 to 1.6)</strong>"})
     EXPECT_TRUE(contains(html, part)) << part;
   EXPECT_FALSE(contains(html, "<twice>"));
 }
@@ -188,7 +188,7 @@ TEST(LabReport, FormulasAreFolded) {
          end = html.find("</details>", claim);
   ASSERT_NE(claim, html.npos);
   std::string sentence = html.substr(claim, summary - claim), rest = html.substr(summary, end - summary);
-  EXPECT_TRUE(contains(sentence, "It is &lt;twice&gt; as fast. Here: <strong>gain 1.5")) << sentence;
+  EXPECT_TRUE(contains(sentence, "It is &lt;twice&gt; as fast. Here: <strong>gain = 1.5")) << sentence;
   EXPECT_FALSE(contains(sentence, "gain &gt;= 2"));
   EXPECT_TRUE(contains(rest, "Holds if <code>gain &gt;= 2</code>")) << rest;
 }

@@ -233,6 +233,7 @@ class Judge {
       Value shown = run(evidence, scope);
       if (!shown.known() || shown.truth != Truth::yes) {
         result.reason = shown.known() ? c.conditions.lacking : why_unknown(shown);
+        std::erase_if(result.figures, [](auto& f) { return f.second.type != Value::Type::text; });
         return;
       }
       result.figures.clear();

@@ -129,8 +129,8 @@ std::string formulas_of(const Json& claim) {
   return join(parts, "; ");
 }
 
-// Figures understandable without their formula: named quantities, or a single figure. If some
-// figures are unknown, the others explain nothing.
+// Figures understandable without their formula: named quantities, or a single figure. If others are
+// unknown or need their formula, these alone explain nothing.
 std::string values_of(const Json& claim) {
   std::vector<std::string> parts;
   auto all = claim.find("figures");
@@ -140,9 +140,9 @@ std::string values_of(const Json& claim) {
   Figures figures = figures_of(claim);
   for (auto& [formula, v] : figures) {
     bool named = formula.find_first_of("(\" ") == std::string::npos;
-    if (named || figures.size() == 1) parts.push_back((named ? spaced(formula) + " " : "") + shown(formula, v));
+    if (named || figures.size() == 1) parts.push_back((named ? spaced(formula) + " = " : "") + shown(formula, v));
   }
-  return parts.size() <= 2 ? join(parts, ", ") : "";
+  return parts.size() <= 2 && parts.size() == figures.size() ? join(parts, ", ") : "";
 }
 
 // In words. Verdicts unknown to this version stay as recorded.
@@ -459,9 +459,24 @@ void add_overview(Page& page, const std::vector<Entry>& all) {
       "One square for each claim: filled green if upheld, filled orange if refuted, hollow if inconclusive or not "
       "comparable. On " +
       usual + (devices.size() > 1 ? " where no other device is named." : ".");
+  if (std::any_of(devices.begin(), devices.end(), [](auto& d) { return d.first.ends_with("(described)"); }))
+    t.note += " For a described device, Crest planned from a data sheet and ran nothing.";
   page.blocks.push_back(Heading{2, "Overview"});
   page.blocks.push_back(t);
   add_elsewhere(page, elsewhere);
+}
+
+// For readers who see such a page for the first time.
+void add_legend(Page& page) {
+  Text text(
+      "Each claim restates a sentence of a document, or is Crest's own. Open it to read the sentence, the check and "
+      "the figures. ");
+  add_verdict(text, name(Verdict::upheld), "").add(": the claim holds here, beyond noise. ");
+  add_verdict(text, name(Verdict::refuted), "").add(": it fails here, beyond noise. ");
+  add_verdict(text, name(Verdict::cannot_tell), "")
+      .add(": noise or rounding hides the answer, or a measurement is missing. ");
+  add_verdict(text, name(Verdict::not_comparable), "").add(": it is about another device, model, library or scale.");
+  page.blocks.push_back(Paragraph{text, true});
 }
 
 void add_refuted(Page& page, const std::vector<Entry>& entries) {
@@ -476,6 +491,11 @@ void add_refuted(Page& page, const std::vector<Entry>& entries) {
       Text item;
       item.link(j.text("name"), id_of(j)).add(": " + whole_text(texts, i) + ".");
       if (std::string values = values_of(claims[i]); !values.empty()) item.add(" Here: ").strong(values).add(".");
+      std::vector<std::string> titles;
+      for (auto& key : source_keys(text_at(claims[i], "source")))
+        for (auto& s : sources())
+          if (key == s.key) titles.emplace_back(s.title);
+      if (!titles.empty()) item.add(" From: " + join(titles, "; ") + ".");
       list.items.push_back(item);
     }
   }
@@ -527,6 +547,7 @@ Report make_lab_report(const std::vector<RunRecord>& runs, const std::string& ti
   for (Verdict v : verdicts) tiles.tiles.push_back({label(v), std::to_string(sums[size_t(v)]), "", look_of(name(v))});
   page.blocks.push_back(tiles);
   page.blocks.push_back(Paragraph{Text(sentence)});
+  add_legend(page);
   std::vector<Entry> entries = entries_of(all);
   add_documents(page, entries);
   add_refuted(page, entries);
