@@ -167,7 +167,8 @@ void print_stages(const PlanReport& r, const PredictedStep* time) {
     fmt::print("{:<12}stage {}: {} layers, {}, {} at a time{}{}{}\n", "", s, r.stages[s].layers,
                format_bytes(double(r.stages[s].planned_bytes)), format_number_of(r.stages[s].micro_steps, "micro step"),
                predicted ? ", passes " + format_duration(predicted->stages[s].passes_ms / 1e3) : "",
-               int(s) == r.session.stage ? ", planned below" : "", r.stages[s].fits ? "" : ", does not fit");
+               int(s) == r.session.stage ? ", the fullest, planned below" : "",
+               r.stages[s].fits ? "" : ", does not fit");
 }
 
 void print_memory(const PlanReport& r, int rows) {
@@ -297,7 +298,8 @@ void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFla
   else
     step += fmt::format(" = batch {} x seq {}", q.batch, q.seq_length());
   int64_t micro_steps = r.forward_only() ? 1 : q.grad_accumulation;
-  for (auto& [n, noun] : {std::pair{micro_steps, "micro step"}, {int64_t(q.data_ranks()), "rank"}})
+  const char* copies = q.data_ranks() == q.all_ranks() ? "rank" : "data rank";
+  for (auto& [n, noun] : {std::pair{micro_steps, "micro step"}, {int64_t(q.data_ranks()), copies}})
     if (n > 1) step += " x " + format_number_of(n, noun);
   if (!r.decodes() && q.padded_seq() != q.seq_length())
     step += fmt::format(", each sequence padded to {}", q.padded_seq());

@@ -469,13 +469,32 @@ std::string print(const MemoryPlan& plan, const Program& program, int rows) {
     out += fmt::format("peak at instruction {} ({} at {}, {})\n", plan.peak_instr, i.op->name, i.origin.text(),
                        name(i.phase));
   }
-  std::vector<const Block*> order;
-  for (auto& b : plan.blocks) order.push_back(&b);
-  std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->bytes > b->bytes; });
-  for (int i = 0; i < rows && i < int(order.size()); ++i)
-    out += fmt::format("  {:>12} at {:>12}  instructions {:>5}..{:<5} {:<12} {}\n",
-                       format_bytes(double(order[size_t(i)]->bytes)), order[size_t(i)]->offset, order[size_t(i)]->first,
-                       order[size_t(i)]->last, name(order[size_t(i)]->category), printable(order[size_t(i)]->name));
+  // Workspaces of one operation and size are a row: they are not alive together.
+  struct Row {
+    Block block;  // first and last: of all
+    int count = 1;
+  };
+  std::vector<Row> list;
+  std::map<std::pair<std::string_view, int64_t>, size_t> workspaces;
+  for (auto& b : plan.blocks) {
+    if (b.storage == no_value && b.category == Category::workspace) {
+      auto [it, added] = workspaces.emplace(std::pair(std::string_view(b.name), b.bytes), list.size());
+      if (!added) {
+        Row& row = list[it->second];
+        ++row.count;
+        row.block.first = std::min(row.block.first, b.first), row.block.last = std::max(row.block.last, b.last);
+        continue;
+      }
+    }
+    list.push_back({b});
+  }
+  std::stable_sort(list.begin(), list.end(), [](auto& a, auto& b) { return a.block.bytes > b.block.bytes; });
+  for (int i = 0; i < rows && i < int(list.size()); ++i) {
+    const auto& [b, count] = list[size_t(i)];
+    out += fmt::format("  {:>12} at {:>12}  instructions {:>5}..{:<5} {:<12} {}{}\n", format_bytes(double(b.bytes)),
+                       count > 1 ? "various" : std::to_string(b.offset), b.first, b.last, name(b.category),
+                       printable(b.name), count > 1 ? fmt::format(" x {}", count) : "");
+  }
   return out;
 }
 

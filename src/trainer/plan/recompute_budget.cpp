@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -13,7 +14,7 @@
 #include "passes/offload.h"
 #include "passes/recompute.h"
 #include "plan/automatic.h"
-#include "plan/fp8_weights.h"
+#include "plan/memory_choices.h"
 #include "plan/roofline_time.h"
 #include "plan/stage_plans.h"
 #include "plan/step_flops.h"
@@ -31,14 +32,11 @@ using Plan = std::function<StepCost(const std::string&, int64_t)>;
 
 class RecomputeSearch {
  public:
-  RecomputeSearch(int64_t layers, int64_t budget, const Plan& plan, const std::string& away_level)
-      : layers_(layers), budget_(budget), plan_(plan), level_count_(recompute_count + !away_level.empty()) {
-    if (away_level.empty()) return;
-    away_level_ =
-        size_t(std::find(recompute_levels.begin(), recompute_levels.end(), away_level) - recompute_levels.begin());
-  }
-
-  RecomputeChoice run() {
+  RecomputeSearch(int64_t layers, int64_t budget, Plan plan, const std::string& away_level)
+      : layers_(layers), budget_(budget), plan_(std::move(plan)), level_count_(recompute_count + !away_level.empty()) {
+    if (!away_level.empty())
+      away_level_ =
+          size_t(std::find(recompute_levels.begin(), recompute_levels.end(), away_level) - recompute_levels.begin());
     for (size_t l = 0; l < recompute_count; ++l) {
       Counts all{};
       all[l] = layers_;
@@ -47,9 +45,21 @@ class RecomputeSearch {
     if (level_count_ > recompute_count) plan_away();
     rank();
     bisect();
+  }
+
+  // The best so far; the smallest if none fits.
+  RecomputeChoice choice() const {
+    const Counts& best = best_ ? *best_ : *smallest_;
+    return {value(best), best[away_index], known_.at(best), int(known_.size())};
+  }
+  // The best after moving one or two layers at a time.
+  RecomputeChoice improved() {
     for (bool faster = true; faster;) faster = best_ && improve();
-    if (!best_) best_ = smallest_;
-    return {value(*best_), (*best_)[away_index], known_.at(*best_), int(known_.size())};
+    return choice();
+  }
+  // Whether the fastest level fits for all layers, so that less memory would not help.
+  bool is_free() const {
+    return fits(*std::min_element(uniform_.begin(), uniform_.end(), [](auto& a, auto& b) { return a.ms < b.ms; }));
   }
 
  private:
@@ -188,7 +198,7 @@ class RecomputeSearch {
   }
 
   const int64_t layers_, budget_;
-  const Plan& plan_;
+  const Plan plan_;
   const size_t level_count_;
   size_t away_level_ = 0;  // repeated by layers away
   std::vector<Away> away_;
@@ -203,7 +213,7 @@ class RecomputeSearch {
 RecomputeChoice choose_recompute(int64_t layers, int64_t budget,
                                  const std::function<StepCost(const std::string& value, int64_t away)>& plan,
                                  const std::string& away_level) {
-  return RecomputeSearch(layers, budget, plan, away_level).run();
+  return RecomputeSearch(layers, budget, plan, away_level).improved();
 }
 
 // Whether the search may put activations of layers into host memory.
@@ -289,34 +299,32 @@ class StagesByRecompute {
   std::map<std::vector<std::string>, CompiledSession> known_;
 };
 
-// The fastest recompute of a recipe within the budget; the smallest plan if none fits.
-static RecomputeChoice choose_recompute(const Recipe& recipe, const Device& device, int64_t budget,
-                                        const StepTimer& timer, const SessionUse& use) {
-  auto step = [&](const std::string& value, int64_t away, bool all) {
-    const Recipe r = with_choice(recipe, value, away);
-    SessionUse planned = all ? use : SessionUse{.train = true, .update = true};
-    return compile(r, device, session_programs(resolve(r, device), planned), {.verify = false});
-  };
+// The costs of a recipe's values of --recompute. Keeps references to device and timer.
+static Plan costs_of(const Recipe& recipe, const Device& device, const StepTimer& timer, const SessionUse& use) {
   if (recipe.layout().size(Axis::pipeline) > 1) {
-    StagesByRecompute stages(device, use);
-    return choose_recompute(recipe.model.layers, budget, [&](const std::string& value, int64_t) {
+    auto stages = std::make_shared<StagesByRecompute>(device, use);
+    return [=, &device, &timer](const std::string& value, int64_t) {
       Recipe r = recipe;
       r.recompute = value;
-      return stages.cost(resolve(r, device), timer);
-    });
+      return stages->cost(resolve(r, device), timer);
+    };
   }
+  auto step = [recipe, &device](const std::string& value, int64_t away, const SessionUse& planned) {
+    const Recipe r = with_choice(recipe, value, away);
+    return compile(r, device, session_programs(resolve(r, device), planned), {.verify = false});
+  };
   // Validation and samples add the same bytes to every plan.
-  CompiledSession plain = step("none", 0, true);
+  const CompiledSession plain = step("none", 0, use);
+  const int64_t others = plain.limited_bytes() - plain.transient_bytes;
   int64_t least = 0;
   for (auto& c : plain.programs)
     if (c.spec.kind != ProgramKind::train) least = std::max(least, c.memory.bytes);
-  auto plan = [&](const std::string& value, int64_t away) {
-    CompiledSession session = step(value, away, false);
-    int64_t bytes = plain.limited_bytes() - plain.transient_bytes + std::max(least, session.transient_bytes);
-    if (device.kind == "cpu") bytes += session.host_bytes - plain.host_bytes;
+  return [=, &timer, &device, host = plain.host_bytes](const std::string& value, int64_t away) {
+    const CompiledSession session = step(value, away, {.train = true, .update = true});
+    int64_t bytes = others + std::max(least, session.transient_bytes);
+    if (device.kind == "cpu") bytes += session.host_bytes - host;
     return StepCost{timer.ms(session, {}), bytes};
   };
-  return choose_recompute(recipe.model.layers, budget, plan, chooses_away(recipe) ? auto_recompute(recipe.fusion) : "");
 }
 
 // Times a recipe and its variants from one source.
@@ -335,20 +343,29 @@ Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTi
   if (size.empty()) return recipe;
   const int64_t budget = parse_bytes(size, "--recompute");
   // Memory saved elsewhere allows less recompute.
-  const std::vector<Recipe> variants = fp8_weights_choices(recipe);
+  const std::vector<Recipe> variants = memory_choices(recipe, device);
   const StepTimer timer = timer_for(variants[0], device, timer_of);
   RecomputeChoice choice;
+  std::optional<RecomputeSearch> search;  // of the best variant
   for (const Recipe& variant : variants) {
-    RecomputeChoice own = choose_recompute(variant, device, budget, timer, use);
+    RecomputeSearch next(variant.model.layers, budget, costs_of(variant, device, timer, use),
+                         chooses_away(variant) ? auto_recompute(variant.fusion) : "");
+    const RecomputeChoice own = next.choice();
     const bool fits = own.cost.bytes <= budget, fitted = choice.cost.bytes <= budget;
     const bool better = fits && fitted ? own.cost.ms < choice.cost.ms : own.cost.bytes < choice.cost.bytes;
-    if (!choice.value.empty() && !better) continue;
-    choice = std::move(own), recipe = variant;
+    const bool is_free = next.is_free();
+    if (!search || better) choice = own, recipe = variant, search.emplace(std::move(next));
+    if (is_free) break;
   }
+  choice = search->improved();
   std::string text = choice.value;
   if (chooses_away(recipe))
     text += ", offload " + with_choice(recipe, choice.value, choice.away).pass_settings["offload"];
-  if (variants.size() > 1) text += ", fp8-weights " + recipe.pass_settings["fp8-weights"];
+  for (const char* name : {"fp8-weights", "loss-chunk"}) {
+    const std::string chosen = pass_setting_of(recipe, name);
+    if (!chosen.empty() && pass_setting_of(variants.front(), name) != pass_setting_of(variants.back(), name))
+      text += fmt::format(", {} {}", name, chosen);
+  }
   if (choice.cost.bytes > budget)
     throw Error(Exit::does_not_fit,
                 fmt::format("no recompute fits {}; the closest needs {} (--recompute {})", format_bytes(double(budget)),
