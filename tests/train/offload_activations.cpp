@@ -14,7 +14,7 @@ namespace {
 
 Recipe small(bool llama = false, const std::string& precision = "fp32") {
   Recipe r = tiny_recipe(llama);
-  r.model.layers = 3, r.batch = 2;
+  r.model.layers = 3, r.batch = 1, r.seq = 9;
   r.precision = precision, r.deterministic = true;
   return r;
 }
@@ -38,46 +38,47 @@ std::vector<int> copies(const CompiledProgram& c, const std::string& op) {
 }
 
 // The bits of training, and copies in the Program of a micro step.
-void expect_same_bits(const Recipe& r, const Recipe& moved, const Device& device = test_device(2)) {
+void expect_same_bits(const Recipe& r, const Recipe& moved, const Device& device = test_device(1)) {
   EXPECT_EQ(trained(r, device, 2), trained(moved, device, 2));
   const CompiledSession s = session_of(moved, device);
-  EXPECT_GT(copies(train_of(s), "copy_out").size(), 2u);
+  EXPECT_GT(copies(train_of(s), "copy_out").size(), 1u);
   EXPECT_EQ(copies(train_of(s), "copy_out").size(), copies(train_of(s), "copy_in").size());
 }
 
 }  // namespace
 
 TEST(OffloadActivations, GiveTheBitsOfActivationsOnTheDevice) {
-  for (bool llama : {false, true})
-    for (const char* precision : {"fp32", "bf16", "fp8"})
-      for (const char* recompute : {"none", "pointwise", "selective", "layers=full:2+none"})
-        for (const char* fusion : {"on", "off"}) {
-          if (precision == std::string("fp8") && fusion == std::string("off")) continue;
-          SCOPED_TRACE(testing::Message() << (llama ? "llama " : "gpt2 ") << precision << " recompute " << recompute
-                                          << " fusion " << fusion);
-          Recipe r = small(llama, precision);
-          r.recompute = recompute, r.fusion = fusion;
-          r.model.dropout = llama ? 0 : 0.1;
-          expect_same_bits(r, offloaded(r));
-        }
+  struct Case {
+    bool llama;
+    const char *precision, *recompute, *fusion = "on", *what = "activations=all";
+  };
+  for (const Case& c : {Case{true, "fp32", "none"}, Case{false, "bf16", "pointwise"}, Case{true, "bf16", "selective"},
+                        Case{false, "fp32", "layers=full:2+none", "off"}, Case{true, "fp8", "pointwise"},
+                        Case{true, "bf16", "pointwise", "on", "activations"}}) {
+    SCOPED_TRACE(testing::Message() << (c.llama ? "llama " : "gpt2 ") << c.precision << " recompute " << c.recompute
+                                    << " fusion " << c.fusion << " " << c.what);
+    Recipe r = small(c.llama, c.precision);
+    r.recompute = c.recompute, r.fusion = c.fusion;
+    r.model.dropout = c.llama ? 0 : 0.1;
+    expect_same_bits(r, offloaded(r, c.what));
+  }
 }
 
 TEST(OffloadActivations, WithOtherSettings) {
   Recipe r = small(true, "bf16");
   r.grad_accumulation = 3;
   expect_same_bits(r, offloaded(r, "optimizer+activations=2"));
-  r.attention = "naive", r.fusion = "off", r.policy = "autocast";
-  expect_same_bits(r, offloaded(r));
   r = small(false, "fp16");
-  r.pass_settings["loss-chunk"] = "10", r.pass_settings["packing"] = "documents";
+  r.attention = "naive", r.policy = "autocast";
+  r.pass_settings["loss-chunk"] = "5", r.pass_settings["packing"] = "documents";
   expect_same_bits(r, offloaded(r));
   r = small(true, "fp8");
-  r.pass_settings["fp8-activations"] = "on";
+  r.pass_settings["fp8-activations"] = "e4m3";
   expect_same_bits(r, offloaded(r));
 }
 
 TEST(OffloadActivations, OnRanksWithAndWithoutShards) {
-  for (const char* shard : {"none", "optimizer", "weights"}) {
+  for (const char* shard : {"none", "weights"}) {
     SCOPED_TRACE(shard);
     Recipe r = small(true, "bf16");
     r.data_parallel = 2, r.pass_settings["shard"] = shard, r.pass_settings["bucket"] = "20kB";
@@ -89,7 +90,7 @@ TEST(OffloadActivations, OnRanksWithAndWithoutShards) {
 // Device memory loses what host memory has at the peak. Both are the executor's allocations.
 TEST(OffloadActivations, ThePlanIsExactAndSmaller) {
   Recipe r = small(true);
-  r.model.layers = 8, r.batch = 4, r.recompute = "none";
+  r.model.layers = 8, r.batch = 4, r.seq = 17, r.recompute = "none";
   const CompiledSession plain = session_of(r);
   Engine e = make_engine(offloaded(r));
   const CompiledSession& s = e.session();

@@ -23,7 +23,7 @@ const std::vector<ColumnInfo>& column_infos() {
       {"planned_bytes", "arenas by plan", recipe, bytes},
       {"persistent_bytes", "weights and optimizer state; gradients too with accumulation", recipe, bytes},
       {"transient_bytes", "the arena of a run", recipe, bytes},
-      {"host_bytes", "optimizer state in host memory (--offload), no part of planned_bytes", recipe, bytes},
+      {"host_bytes", "tensors in host memory (--offload), no part of planned_bytes", recipe, bytes},
       {"live_bytes", "peak of live blocks in the transient arena", recipe, bytes},
       {"kept_bytes", "most activations alive at once: what the forward half keeps for the backward half", recipe,
        bytes},

@@ -29,6 +29,7 @@ struct Travel {
   size_t made, last, first;  // instructions: its producer, the last use before the backward half, the first use in it
   size_t out = 0, in = 0;    // its copies start before these instructions
   double gone = 0;           // when it is in host memory
+  double needed = 0;         // when its return has to start, with all later ones behind it
   bool taken = false;
 };
 
@@ -143,6 +144,7 @@ class ActivationOffload {
       Travel& t = candidates_[*k];
       if (!t.taken) continue;
       needed = std::min(needed, start_[t.first]) - seconds(t);
+      t.needed = needed;
       hidden &= needed >= start_[turn_] && needed >= t.gone;
       t.in = std::clamp(at(needed), turn_, t.first);
     }
@@ -166,9 +168,7 @@ class ActivationOffload {
       taken_[k].in = std::max(taken_[k].out, std::min(taken_[k].in, taken_[k - 1].first));
   }
 
-  // Copies leave when they are ready. Those of a layer return at the earliest while the layer above
-  // runs backward: the device has room for two layers. The last layer's would return at once, so
-  // they stay.
+  // The last layer's would return at once, so they stay.
   void take_layers(int64_t layers) {
     std::map<int, size_t> backward;  // by layer: its first use in the backward half
     for (const Travel& t : candidates_) {
@@ -176,14 +176,43 @@ class ActivationOffload {
       it->second = std::min(it->second, t.first);
     }
     for (Travel& t : candidates_) t.taken = t.layer < layers && t.layer != backward.rbegin()->first;
-    if (context_.seconds_for) schedule();
-    for (Travel& t : candidates_) {
-      t.out = t.last + 1;
-      const auto above = backward.upper_bound(t.layer);
-      t.in = std::min(t.first, std::max(t.in, above == backward.end() ? turn_ : above->second));
-      t.taken &= t.in > t.out;
+    if (context_.seconds_for) {
+      schedule();
+      leave_before_turn();
+      return_in_time();
+    } else {
+      for (Travel& t : candidates_) {  // while the layer above runs backward
+        const auto above = backward.upper_bound(t.layer);
+        t.out = t.last + 1;
+        t.in = std::min(t.first, above == backward.end() ? turn_ : above->second);
+      }
     }
+    for (Travel& t : candidates_) t.taken &= t.in > t.out;
     keep_taken();
+  }
+
+  // If the link is too slow for all to be gone by the turn, computation waits for departures.
+  void leave_before_turn() {
+    double latest = start_[turn_];
+    for (auto k = by_departure_.rbegin(); k != by_departure_.rend(); ++k) {
+      Travel& t = candidates_[*k];
+      if (!t.taken) continue;
+      latest -= seconds(t);
+      t.out = std::max(t.last + 1, std::min(t.out, at(latest)));
+    }
+  }
+
+  // If the link is too slow, each return starts when the one before it ends, and computation waits
+  // for what it reads.
+  void return_in_time() {
+    double waited = 0, free = start_[turn_];  // computation so far; when the link is free
+    for (size_t k : by_return_) {
+      Travel& t = candidates_[k];
+      if (!t.taken) continue;
+      t.in = std::clamp(at(std::max(t.needed, free - waited)), turn_, t.first);
+      free = std::max(free, start_[t.in] + waited) + seconds(t);
+      waited = std::max(waited, free - start_[t.first]);
+    }
   }
 
   void keep_taken() {

@@ -94,7 +94,7 @@ class RecomputeSearch {
   };
   void plan_away() {
     away_ = {{0, 0, 0}};
-    for (int64_t n : {layers_ / 4, layers_ / 2, layers_}) {
+    for (int64_t n : {layers_ / 8, layers_ / 4, layers_ / 2, layers_}) {
       if (n == away_.back().layers) continue;
       Counts counts{};
       counts[away_index] = n, counts[0] = layers_ - n;

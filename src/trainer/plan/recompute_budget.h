@@ -34,7 +34,7 @@ struct RecomputeChoice {
 //
 // Layers may also be away: their activations are in host memory between the halves. They repeat
 // `away_level`; "": no layer may be away. The link hides the transfers of some layers and not of
-// all, so plans with a quarter, half and all layers away give their cost. Layers away come before
+// all, so plans with an eighth to all layers away give their cost. Layers away come before
 // all others: their activations have the longest time to return.
 RecomputeChoice choose_recompute(int64_t layers, int64_t budget,
                                  const std::function<StepCost(const std::string& value, int64_t away)>& plan,
