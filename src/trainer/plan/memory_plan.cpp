@@ -190,7 +190,9 @@ class Planner {
   }
 
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
-  bool transient(ValueId root) const { return p_.at(root).lifetime == Lifetime::micro_step; }
+  bool transient(ValueId root) const {
+    return p_.at(root).lifetime == Lifetime::micro_step && p_.at(root).space == MemorySpace::device;
+  }
 
   void touch(ValueId v, int i) {
     if (v == no_value) return;
@@ -231,17 +233,28 @@ class Planner {
       if (p_.code[i].stream == Stream::compute) continue;
       int after = ordered.first_after(int(i), Stream::compute);
       end_[i] = after < 0 ? int(end_.size()) - 1 : after;
-      if (std::string_view(p_.code[i].op->name) == "reduce_scatter") end_[i] = std::min(end_[i], last_in_flight(i));
+      if (std::string_view(p_.code[i].op->name) == "reduce_scatter")
+        end_[i] = std::min(end_[i], last_in_flight(i, gradients_in_flight));
+      if (sends_activation(p_.code[i])) end_[i] = std::min(end_[i], last_in_flight(i, activations_in_flight));
     }
   }
 
-  // Limits the gradients waiting to be sent. The backward pass never waits for them, so they would
-  // occupy memory to its end. Whatever takes their memory waits instead.
-  int last_in_flight(size_t i) const {
-    constexpr int most = 3;  // in flight
+  static constexpr int gradients_in_flight = 3, activations_in_flight = 2;
+
+  // Whether it copies to host memory that is not an optimizer's state.
+  static bool sends_activation(const Instr& instr) {
+    return std::string_view(instr.op->name) == "copy_out" && (instr.in.size() == 1 || instr.in[1] == no_value);
+  }
+
+  // Limits the tensors waiting to be sent. The compute stream never waits for them, or only much
+  // later, so they would occupy memory until then. Whatever takes their memory waits instead. After
+  // the last ones, copies come back.
+  int last_in_flight(size_t i, int most) const {
     int sent = 0;
+    const bool to_host = p_.code[i].op->crosses_memories();
     for (size_t k = i + 1; k < p_.code.size(); ++k)
-      if (p_.code[k].stream == p_.code[i].stream && ++sent == most) return int(k);
+      if ((p_.code[k].stream == p_.code[i].stream || (to_host && p_.code[k].op->crosses_memories())) && ++sent == most)
+        return int(k);
     return int(p_.code.size()) - 1;
   }
 
@@ -389,6 +402,25 @@ class Planner {
 
 MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed) {
   return Planner(program, workspace, fixed).run();
+}
+
+// All are away between the halves, so no two share memory.
+MemoryPlan plan_host_memory(const Program& program) {
+  MemoryPlan plan;
+  plan.block_of_value.assign(program.values.size(), -1);
+  const int last = int(program.code.size()) - 1;
+  for (const Instr& instr : program.code)
+    for (ValueId v : instr.out) {
+      const Value& value = program.at(v);
+      const bool copy = value.space == MemorySpace::host && value.lifetime == Lifetime::micro_step;
+      if (!copy || value.layout.storage != v) continue;
+      plan.block_of_value[size_t(v)] = int(plan.blocks.size());
+      plan.blocks.push_back(
+          {value.name, v, plan.bytes, aligned(value.storage_bytes()), 0, last, Category::activations});
+      plan.bytes += plan.blocks.back().bytes;
+    }
+  plan.live_peak = plan.bytes;
+  return plan;
 }
 
 void verify(const MemoryPlan& plan) {
