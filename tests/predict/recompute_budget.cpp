@@ -125,8 +125,7 @@ TEST(RecomputeBudget, NamesTheClosestWhereNothingFits) {
 TEST(RecomputeBudget, WithOffloadSomeLayersTravelAndOthersRepeat) {
   const Device h100 = described_device(find_data_sheet("h100"));
   Recipe given;
-  settings_of(given).apply(
-      {{"model", {"gpt2-xl"}}, {"precision", {"bf16"}}, {"batch", {"8"}}, {"loss-chunk", {"8192"}}});
+  settings_of(given).apply({{"model", {"gpt2-xl"}}, {"precision", {"bf16"}}, {"batch", {"8"}}});
   given.model.layers = 6;
   const SessionUse use = {.train = true, .update = true};
   const StepTimer timer = assumed_step_times({}, h100);
