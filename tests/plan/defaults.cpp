@@ -134,6 +134,51 @@ TEST_F(DefaultsOfRecipes, EightBitWeightsAreKeptIfTheyFit) {
   EXPECT_EQ(taken.size(), 2u);
 }
 
+// A large vocabulary's logits are in memory for fewer tokens at a time, if only that fits.
+TEST_F(DefaultsOfRecipes, TheLossHasChunksThatFit) {
+  Recipe r = long_context();
+  r.model.vocab = 152064, r.seq = 1024, r.batch = 8, r.precision = "bf16";
+  auto bytes = [&](const Recipe& of, const char* chunk) {
+    Recipe with = of;
+    with.pass_settings["loss-chunk"] = chunk;
+    return compile(with, device, session_programs(resolve(with, device), training_use), {.verify = false})
+        .limited_bytes();
+  };
+  auto chosen = [&](const Recipe& of, int64_t limit) {
+    notes.clear();
+    return resolve(with_defaults(of, device, within(limit)), device).pass_settings.at("loss-chunk");
+  };
+  const int64_t whole = bytes(r, "auto"), chunks = bytes(r, "2048");
+  EXPECT_GE(whole - chunks, int64_t(8192 - 2048) * 152064 * 2) << "logits in bf16";
+  EXPECT_EQ(chosen(r, whole), "8192");
+  EXPECT_EQ(notes, "");
+  EXPECT_EQ(chosen(r, whole - 1), "2048");
+  EXPECT_TRUE(contains(notes, "2048 tokens at a time") && contains(notes, "--loss-chunk")) << notes;
+  chosen(r, 1);
+  EXPECT_EQ(notes, "") << "nothing fits";
+  Recipe given = r, small = r, words = r;
+  given.pass_settings["loss-chunk"] = "4096", small.batch = 2, words.model.vocab = 257;
+  EXPECT_EQ(chosen(given, chunks), "4096");
+  EXPECT_EQ(chosen(small, 1), "8192") << "2048 tokens";
+  EXPECT_EQ(chosen(words, 1), "8192") << "small logits";
+  // Both settings: weights are made again only if chunks do not suffice.
+  r.precision = "fp8", r.grad_accumulation = 4, r.model.width = 512, r.model.ff = 1408;
+  auto weights = [&](int64_t limit) {
+    const Recipe of = resolve(with_defaults(r, device, within(limit)), device);
+    return of.pass_settings.at("fp8-weights") + " " + of.pass_settings.at("loss-chunk");
+  };
+  Recipe keep = r, again = r;
+  keep.pass_settings["fp8-weights"] = "keep", again.pass_settings["fp8-weights"] = "again";
+  ASSERT_LT(bytes(again, "2048"), bytes(keep, "2048"));
+  EXPECT_EQ(weights(bytes(keep, "auto")), "keep 8192");
+  EXPECT_EQ(weights(bytes(keep, "2048")), "keep 2048");
+  EXPECT_EQ(weights(bytes(keep, "2048") - 1), "again 2048");
+  // A budget prefers chunks to recompute.
+  r.precision = "bf16", r.recompute = "budget=" + std::to_string(bytes(r, "2048"));
+  EXPECT_EQ(chosen(r, int64_t(80) << 30), "2048");
+  EXPECT_TRUE(contains(notes, ", loss-chunk 2048, ")) << notes;
+}
+
 TEST_F(DefaultsOfRecipes, PrecisionIsTheFasterOne) {
   Recipe r = long_context();
   r.seq = 64;

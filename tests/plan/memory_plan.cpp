@@ -341,3 +341,19 @@ TEST(MemoryPlan, EmptyProgramsNeedNothing) {
   EXPECT_EQ(plan.live_peak, 0);
   verify(plan);
 }
+
+// Workspaces of one operation are never alive together, so a table has one row for them.
+TEST(MemoryPlan, TheTableJoinsWorkspacesOfOneOperation) {
+  Program p;
+  Builder b(p);
+  b.origin = Origin("a");
+  ValueId x = b.declare("x", DType::f32, {1, 100, 8}, Role::input, Lifetime::micro_step);
+  p.inputs = {x};
+  p.outputs = {b.emit1("tanh", {b.emit1("tanh", {b.emit1("tanh", {x})})})};
+  const MemoryPlan plan = plan_memory(p, {5120, 6144, 5120});
+  const std::string table = print(plan, p);
+  EXPECT_NE(table.find("5.00 KiB at      various  instructions     0..2     workspace    workspace of tanh x 2\n"),
+            std::string::npos)
+      << table;
+  EXPECT_NE(table.find("instructions     1..1     workspace    workspace of tanh\n"), std::string::npos) << table;
+}

@@ -149,7 +149,7 @@ void TuneSearch::nothing_fits() const {
 void TuneSearch::grow() {
   say(fmt::format("planning {} ...", format_number_of(int64_t(combinations_.size()), "combination")));
   time_.divide_the_rest();
-  grow(combinations_, here_ ? time_.planning_ends() : o_.global_batch > 0 ? 0.5 : 1);
+  grow(combinations_, here_ ? time_.planning_ends() : o_.global_batch == 0 ? 1 : offloads_ ? 0.8 : 0.5);
 }
 
 void TuneSearch::grow(const std::vector<Combination>& combinations, double planning) {

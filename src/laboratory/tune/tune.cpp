@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/timer.h"
+#include "passes/recompute.h"
 #include "plan/plan_report.h"
 #include "predict/defaults.h"
 #include "predict/predicted_step.h"
@@ -38,8 +39,10 @@ TuneSearch::TuneSearch(const TuneOptions& o, const Device& device, int64_t limit
                  "--global-batch",
                  fmt::format("Make it a multiple of {}, or give other --ranks.", given_start_.data_ranks()));
   }
-  given_start_ = with_defaults(given_start_, device, limit_of_rank(given_start_, device, limit));
-  // Each schedule has its own cut, and each batch its choices by what fits (StepPlans).
+  // Each schedule has its own cut, and each batch its choices by what fits (StepPlans), so a note
+  // about the start's would mislead.
+  const bool quiet = given_start_.seq > 0 && recompute_budget(given_start_.recompute).empty();
+  given_start_ = with_defaults(given_start_, device, limit_of_rank(given_start_, device, limit), "", quiet);
   for (const char* name : {"stages", "fp8-weights", "loss-chunk"})
     if (!o.recipe.has(name)) given_start_.pass_settings.erase(name);
   start_ = resolve(given_start_, device);

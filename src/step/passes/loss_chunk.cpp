@@ -258,8 +258,8 @@ const std::vector<Setting>& loss_chunk_settings() {
       pass_setting({.name = "loss-chunk",
                     .group = "Precision and memory",
                     .help = "chunked loss: number of tokens with logits in memory at a time. auto: on a CPU 32 MiB "
-                            "of logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens. At most "
-                            "1024 chunks",
+                            "of logits (at least 256 tokens, 512 in half precision), on a GPU 8192 tokens, or 2048 if "
+                            "only that fits. At most 1024 chunks",
                     .unit = "tokens",
                     .default_value = "auto",
                     .min = 1,
