@@ -65,6 +65,7 @@ TEST(Expression, Arithmetic) {
   EXPECT_EQ(number("5%"), 0.05);
   EXPECT_EQ(number("1.5GiB + 1kB"), 1.5 * 1024 * 1024 * 1024 + 1000);
   EXPECT_EQ(number("1e3 + 2.5e-1"), 1000.25);
+  EXPECT_EQ(value_of("24FLOP * 2 / 4").unit, Unit::flops);
   EXPECT_EQ(number("seven * 2"), 14);
   EXPECT_EQ(number("round_up(50257, 128)"), 50304);
   EXPECT_EQ(number("remainder(50304, 128)"), 0);
@@ -171,7 +172,9 @@ TEST(Expression, WhatHasNoValueSaysWhy) {
   EXPECT_EQ(value_of("value(ms, precision=tf32, batch=4)").unknown, "the CPU has no tf32");
   EXPECT_EQ(value_of("ratio(ms, precision=fp32, precision=tf32, batch=4) > 1").unknown, "the CPU has no tf32");
   EXPECT_EQ(value_of("sum(ms, batch=4)").unknown, "the CPU has no tf32");
-  EXPECT_EQ(value_of("value(ms, batch=99)").unknown, "no row of the table matches");
+  EXPECT_EQ(value_of("value(ms, batch=99)").unknown, "nothing was measured with batch=99");
+  EXPECT_EQ(value_of("ratio(ms, precision=bf16, batch=99, precision=fp32, batch=4)").unknown,
+            "nothing was measured with precision=bf16, batch=99");
   EXPECT_NE(value_of("value(ms, precision=fp32)").unknown.find("2 rows match"), std::string::npos);
   EXPECT_NE(value_of("1 / (2 - 2)").unknown.find("divided"), std::string::npos);
   EXPECT_NE(value_of("slope(ms, batch, batch=4)").unknown, "");
@@ -190,7 +193,7 @@ TEST(Expression, PrintedFiguresAreAsExactAsTheirDigits) {
   // 100 +- 2 is measured: noise beyond [99.5 .. 100.5] leaves it open.
   EXPECT_NE(truth("printed_as(value(ms, precision=fp32, batch=4), 100, 1)").find("inconclusive"), std::string::npos);
   EXPECT_EQ(truth("printed_as(value(ms, precision=fp32, batch=4), 100, 10)"), "yes");
-  EXPECT_EQ(value_of("printed_as(value(ms, batch=99), 1, 1)").unknown, "no row of the table matches");
+  EXPECT_EQ(value_of("printed_as(value(ms, batch=99), 1, 1)").unknown, "nothing was measured with batch=99");
 }
 
 TEST(Expression, TheNoiseLeavesComparisonsOpen) {

@@ -169,6 +169,33 @@ TEST(RankTimes, AreScaledToOtherRanks) {
   EXPECT_FALSE(RankTimes(s, nullptr, nullptr).possible());
 }
 
+// Sums over four H200 as predicted from two, next to docs/results/h200/comm_4gpus.txt. Of a larger
+// group, a smaller part is a rank's own.
+TEST(RankTimes, ForMoreGpusLessIsARanksOwn) {
+  const std::pair<double, double> measured_2[] = {{1e9, 3.074e-3}, {4e9, 11.623e-3}},
+                                  measured_4[] = {{1e9, 4.298e-3}, {4e9, 16.588e-3}};
+  DataSheet sheet = find_data_sheet("h200");
+  CollectiveTimes times;
+  for (Collective c : step_collectives) {
+    CollectiveTable t = table(c, 2, 0, 0);
+    t.points.clear();
+    for (auto [bytes, seconds] : measured_2) t.points.push_back({bytes, seconds});
+    times.add(t);
+  }
+  const CompiledSession four = rank_session("4", "none"), two = rank_session("2", "none");
+  const RankTimes rates(four, &times, &sheet), unscaled(four, &times, nullptr), of_two(two, &times, &sheet);
+  for (auto [bytes, seconds] : measured_4) {
+    const double sent = bytes * 2 * 3 / 4;
+    EXPECT_NEAR(rates.in_node_ms(Collective::all_reduce, sent, 4, "fp32") / (1e3 * seconds), 1, 0.03) << bytes;
+    EXPECT_GT(unscaled.in_node_ms(Collective::all_reduce, sent, 4, "fp32") / (1e3 * seconds), 1.03) << bytes;
+    EXPECT_DOUBLE_EQ(of_two.in_node_ms(Collective::all_reduce, bytes, 2, "fp32"),
+                     1e3 * times.tables()[0].seconds(bytes));
+  }
+  // A transfer to one rank copies nothing of its own, whatever the number of stages.
+  EXPECT_DOUBLE_EQ(rates.in_node_ms(Collective::send_receive, 1e9, 4, "fp32"),
+                   of_two.in_node_ms(Collective::send_receive, 1e9, 2, "fp32"));
+}
+
 // Stages send by the table of send-receive if it was measured, else by that of all-gather.
 TEST(RankTimes, TransfersHaveATableOfTheirOwn) {
   Device d = described_device(find_data_sheet("h100"));

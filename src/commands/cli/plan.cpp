@@ -167,7 +167,8 @@ void print_stages(const PlanReport& r, const PredictedStep* time) {
     fmt::print("{:<12}stage {}: {} layers, {}, {} at a time{}{}{}\n", "", s, r.stages[s].layers,
                format_bytes(double(r.stages[s].planned_bytes)), format_number_of(r.stages[s].micro_steps, "micro step"),
                predicted ? ", passes " + format_duration(predicted->stages[s].passes_ms / 1e3) : "",
-               int(s) == r.session.stage ? ", planned below" : "", r.stages[s].fits ? "" : ", does not fit");
+               int(s) == r.session.stage ? ", the fullest, planned below" : "",
+               r.stages[s].fits ? "" : ", does not fit");
 }
 
 void print_memory(const PlanReport& r, int rows) {
@@ -196,9 +197,11 @@ void print_memory(const PlanReport& r, int rows) {
     fmt::print("  NCCL {}: {} by estimate{}\n", c.axes == Axes::all() ? "between all ranks" : "along " + c.axes.text(),
                format_bytes(double(c.bytes)),
                c.peers ? fmt::format(", with sends to or from {}", format_number_of(c.peers, "rank")) : "");
-  if (s.host_bytes)
-    fmt::print("  {} of optimizer state in host memory{}{}\n", format_bytes(double(s.host_bytes)),
-               r.ranks > 1 ? " for each rank" : "", s.device.kind == "cpu" ? " (a CPU has one memory for both)" : "");
+  for (auto& [bytes, what] :
+       {std::pair{s.host_bytes - s.host_activations, "optimizer state"}, {s.host_activations, "activations"}})
+    if (bytes)
+      fmt::print("  {} of {} in host memory{}{}\n", format_bytes(double(bytes)), what,
+                 r.ranks > 1 ? " for each rank" : "", s.device.kind == "cpu" ? " (a CPU has one memory for both)" : "");
   if (s.find("train.forward") >= 0)
     fmt::print("  {} of activations are kept for the backward pass{}\n", format_bytes(double(s.kept_bytes())),
                r.ranks > 1 ? " by each rank" : "");
@@ -295,7 +298,8 @@ void print_plan(const PlanReport& r, const Prediction& prediction, const PlanFla
   else
     step += fmt::format(" = batch {} x seq {}", q.batch, q.seq_length());
   int64_t micro_steps = r.forward_only() ? 1 : q.grad_accumulation;
-  for (auto& [n, noun] : {std::pair{micro_steps, "micro step"}, {int64_t(q.data_ranks()), "rank"}})
+  const char* copies = q.data_ranks() == q.all_ranks() ? "rank" : "data rank";
+  for (auto& [n, noun] : {std::pair{micro_steps, "micro step"}, {int64_t(q.data_ranks()), copies}})
     if (n > 1) step += " x " + format_number_of(n, noun);
   if (!r.decodes() && q.padded_seq() != q.seq_length())
     step += fmt::format(", each sequence padded to {}", q.padded_seq());

@@ -36,6 +36,7 @@ const std::vector<ColumnInfo>& column_infos() {
       {"largest_batch", "largest micro batch that fits in memory_limit, or in the available memory", recipe, number},
       {"caching_bytes", "what a caching allocator reserves for the transient blocks (lab/caching_allocator.h)", recipe,
        bytes},
+      {"caching_least_bytes", "the least memory in which this allocator can run the step", recipe, bytes},
       {"ms", "median per run", times, ms},
       {"ms_mean", "mean", times, ms},
       {"ms_std", "standard deviation", times, ms},

@@ -75,6 +75,14 @@ void check_call(const Expression& e, const Vocabulary& v) {
   }
 }
 
+// "nothing was measured with variant=naive, batch=16", if no row matches.
+Value with_filters(const Value& v, const std::vector<Filter>& filters) {
+  if (v.unknown != no_row || filters.empty()) return v;
+  std::vector<std::string> parts;
+  for (auto& f : filters) parts.push_back(f.key + "=" + f.pattern);
+  return Value::missing(v.unknown + " with " + join(parts, ", "), v.type);
+}
+
 std::vector<const Row*> rows_of(const Table& table, const std::vector<Filter>& filters) {
   std::vector<const Row*> rows;
   for (auto& row : table.rows)
@@ -158,7 +166,8 @@ class Evaluator {
     if (f->takes == Function::Takes::columns_and_number) return tell(source(e), to_level(*f, e));
     if (reads_rows(f)) {
       std::string second = e.inner.size() > 1 ? e.inner[1].token : "";
-      return tell(source(e), f->over_rows(rows_of(*scope_.table, e.filters), e.inner[0].token, second));
+      Value v = f->over_rows(rows_of(*scope_.table, e.filters), e.inner[0].token, second);
+      return tell(source(e), with_filters(v, e.filters));
     }
     std::vector<Value> values;
     for (auto& inner : e.inner) {
@@ -192,8 +201,10 @@ class Evaluator {
     const std::string& column = e.inner[0].token;
     if (Value of_means = ratio_of_means(a, b, column); of_means.known()) return of_means;
     const Function* one = find_function("value");
-    auto side = [&](auto& rows) { return number(one->over_rows(rows, column, ""), e); };
-    return calculate('/', side(a), side(b));
+    auto side = [&](auto& rows, auto& filters) {
+      return number(with_filters(one->over_rows(rows, column, ""), filters), e);
+    };
+    return calculate('/', side(a, upper), side(b, lower));
   }
 
   Value number(const Value& v, const Expression& e) const {

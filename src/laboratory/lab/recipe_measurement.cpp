@@ -12,7 +12,6 @@
 #include "device/find.h"
 #include "device/kernels.h"
 #include "host/memory.h"
-#include "lab/caching_allocator.h"
 #include "lab/detail.h"
 #include "lab/judge.h"
 #include "model/config_files.h"
@@ -46,7 +45,7 @@ std::string RecipeMeasurement::keys() const {
   std::vector<std::string> names = {size_keys.begin(), size_keys.end()};
   for (auto& row : recipe_settings())
     if (!size_keys.count(row.key())) names.push_back(row.key());
-  return join(names, ", ") + ", tile, phase, memory_limit, " + LabMeasurement::keys();
+  return join(names, ", ") + ", tile, phase, memory_limit, allocator, " + LabMeasurement::keys();
 }
 
 bool RecipeMeasurement::set(const std::string& key, const std::string& value) {
@@ -57,6 +56,8 @@ bool RecipeMeasurement::set(const std::string& key, const std::string& value) {
     limit_ = parse_bytes(value, key);
   } else if (key == "tile") {
     set_tile(value);
+  } else if (key == "allocator") {
+    allocator_ = lab::parse_allocator_settings(value);
   } else if (size_keys.count(key)) {
     sizes_.emplace_back(key, value);
   } else if (!LabMeasurement::set(key, value)) {
@@ -157,7 +158,10 @@ void RecipeMeasurement::plan_columns(const CompiledSession& s, lab::Row& row) co
     set((std::string(name(category)) + "_bytes").c_str(), double(bytes[size_t(category)]));
   if (e_.uses_column("largest_batch"))
     set("largest_batch", double(largest_batch(s, phase_use(phase_), limit_ / s.recipe.all_ranks())));
-  if (e_.uses_column("caching_bytes")) set("caching_bytes", double(lab::caching_allocator_bytes(s.largest().memory)));
+  const MemoryPlan& memory = s.largest().memory;
+  if (e_.uses_column("caching_bytes"))
+    set("caching_bytes", double(lab::replay_allocations(memory, allocator_).reserved_bytes));
+  if (e_.uses_column("caching_least_bytes")) set("caching_least_bytes", double(lab::least_memory(memory, allocator_)));
 }
 
 void RecipeMeasurement::run_recorded(LabContext& context, CompiledSession session, const std::string& grid,

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
 #include "model/parameters.h"
+#include "plan/step_flops.h"
 #include "profile/profile_rows.h"
 
 namespace crest {
@@ -53,9 +55,7 @@ void set_work(PredictedStep& s, const CompiledSession& session) {
   s.model_flops = double(s.tokens) * (forward_only(session) ? forward_flops_per_token(r.model, r.seq_length())
                                                             : flops_per_token(r.model, r.seq_length()));
   s.ranks = r.all_ranks();
-  s.recomputed_flops = 0;
-  for (auto& row : s.profile.instrs)
-    if (row.phase == "recompute") s.recomputed_flops += row.flops * s.ranks;
+  s.recomputed_flops = recomputed_flops(session);
 }
 
 Json time_json(const PredictedStep& s, double measured_share) {
@@ -104,18 +104,28 @@ std::string time_line(const PredictedStep& s) {
   return text;
 }
 
+// "data 69 ms, tensor 307 ms"; without axes below a thousandth of the sum: the loss and the norm of a
+// step are a few bytes.
+static std::string by_axes_text(const std::map<std::string, double>& parts,
+                                const std::function<std::string(double)>& text) {
+  double sum = 0;
+  for (auto& part : parts) sum += part.second;
+  std::vector<std::string> list;
+  for (auto& [axes, value] : parts)
+    if (value > 0.001 * sum) list.push_back(axes + " " + text(value));
+  return join(list, ", ");
+}
+
 // "58.7 GB inside its node (data 0.72 GB, tensor 58.0 GB)"; "" without bytes.
 static std::string traffic_text(const std::map<std::string, LinkTraffic>& traffic, double LinkTraffic::*link,
                                 const char* where) {
+  std::map<std::string, double> parts;
   double sum = 0;
-  std::vector<std::string> parts;
-  for (auto& [axes, bytes] : traffic) {
-    if (bytes.*link > 0) parts.push_back(axes + " " + format_si(bytes.*link, "B"));
-    sum += bytes.*link;
-  }
+  for (auto& [axes, bytes] : traffic) sum += parts[axes] = bytes.*link;
   if (sum == 0) return "";
-  const std::string by_axes = traffic.size() > 1 ? fmt::format(" ({})", join(parts, ", ")) : "";
-  return fmt::format("{} {}{}", format_si(sum, "B"), where, by_axes);
+  auto text = [](double bytes) { return format_si(bytes, "B"); };
+  const std::string by_axes = traffic.size() > 1 ? fmt::format(" ({})", by_axes_text(parts, text)) : "";
+  return fmt::format("{} {}{}", text(sum), where, by_axes);
 }
 
 static std::string traffic_line(const PredictedStep& s) {
@@ -140,12 +150,9 @@ std::string ranks_line(const PredictedStep& s) {
                                  : "none is hidden";
   std::string text = fmt::format("            {} ranks of {}; collectives take {}, {}; {}\n", s.ranks, where,
                                  format_duration(s.collectives_ms / 1e3), from, hidden);
-  if (s.collectives_by_axes.size() > 1) {
-    std::string parts;
-    for (auto& [axes, ms] : s.collectives_by_axes)
-      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", axes, format_duration(ms / 1e3));
-    text += fmt::format("            by axis: {}\n", parts);
-  }
+  if (s.collectives_by_axes.size() > 1)
+    text += fmt::format("            by axis: {}\n",
+                        by_axes_text(s.collectives_by_axes, [](double ms) { return format_duration(ms / 1e3); }));
   text += traffic_line(s);
   if (s.waiting_ms > 0)
     text += fmt::format("            waiting for the slowest rank {}: steps of a rank vary by {:.1f}% ({})\n",
@@ -162,7 +169,12 @@ std::string ranks_line(const PredictedStep& s) {
 
 std::string transfers_line(const PredictedStep& s) {
   if (s.host_link.per_second <= 0) return "";
-  return fmt::format("            state moves to the device and back at {} ({}), {} of it exposed\n",
+  bool state = false, activations = false;
+  for (auto& row : s.profile.instrs)
+    if (crosses_host_link(row)) (row.phase == "update" ? state : activations) = true;
+  const char* what = state && activations ? "state and activations move" : state ? "state moves" : "activations move";
+  const char* way = state ? "to the device and back" : "to the host and back";
+  return fmt::format("            {} {} at {} ({}), {} of it exposed\n", what, way,
                      format_si(s.host_link.per_second, "B/s"), s.host_link.source,
                      format_duration(s.transfers_ms / 1e3));
 }

@@ -15,6 +15,12 @@ constexpr double start_ms = 0.0103;
 constexpr double all_reduce_share = 300.3 / 450, one_way_share = 244.8 / 450;  // of the bandwidth
 // Two H200: a copy engine pulled 128 MiB from the other GPU at 370 GB/s.
 constexpr double copy_share = 370.0 / 450;
+// A rank's own part goes over no link, but NCCL copies or adds it, too: 1 / n of the buffer next to
+// the (n - 1) / n that are sent. Its rate, as a share of the memory's: from 1 GB between two H100
+// (calibrations/h100.json: 267, 270 and 327 GB/s of bus bandwidth for a gather, a scatter and a
+// sum) and large messages between eight (350 and 360: NVIDIA/nccl, issue 1281; 360 for a sum:
+// NVIDIA/nccl-tests, issue 326).
+constexpr double own_gathered = 0.29, own_scattered = 0.28, own_summed = 0.90;
 // Predicted collectives may be off by this factor: other links, other versions of NCCL.
 constexpr double other_link = 1.5;
 // The same, if measured between these ranks. In a step, caches, clocks and waiting differ.
@@ -25,6 +31,13 @@ Collective collective_of(const std::string& op) {
   if (op == "all_gather" || op.starts_with("gather_")) return Collective::all_gather;
   if (op == "reduce_scatter" || op.starts_with("scatter_")) return Collective::reduce_scatter;
   return Collective::all_reduce;
+}
+
+double own_part_rate(Collective c) {
+  return c == Collective::all_gather       ? own_gathered
+         : c == Collective::reduce_scatter ? own_scattered
+         : c == Collective::all_reduce     ? own_summed
+                                           : 0;
 }
 
 // The dtype on the wire, as in flags.
@@ -41,6 +54,7 @@ RankTimes::RankTimes(const CompiledSession& session, const CollectiveTimes* meas
   const Recipe& r = session.recipe;
   if (r.ranks == 1 || r.ranks > most_predicted_ranks || r.data_parallel > 1) return;
   const bool gpus = session.device.kind == "cuda";
+  if (gpus && sheet) memory_ = sheet->bandwidth;
   const int node_gpus = gpus && sheet ? sheet->node_gpus : most_measured_ranks,
             nodes = (r.ranks + node_gpus - 1) / node_gpus;
   if (nodes > 1) {
@@ -63,17 +77,24 @@ RankTimes::RankTimes(const CompiledSession& session, const CollectiveTimes* meas
   }
 }
 
+double RankTimes::own_part_ms(Collective collective, double sent, int ranks, int measured) const {
+  const double rate = own_part_rate(collective) * memory_;
+  if (rate <= 0 || ranks < 2) return 0;
+  return 1e3 * sent * (1.0 / (ranks - 1) - 1.0 / (measured - 1)) / rate;
+}
+
 double RankTimes::in_node_ms(Collective collective, double sent, int ranks, const std::string& dtype) const {
   if (measured_) {
     const CollectiveTable* found = measured_->find(collective, ranks, dtype);
     // A transfer sends in one direction, as a ring does.
-    if (!found) found = measured_->find(collective = Collective::all_gather, ranks, dtype);
+    const Collective of_table = found ? collective : Collective::all_gather;
+    if (!found) found = measured_->find(of_table, ranks, dtype);
     const CollectiveTable& t = *found;
     // With another number of ranks in the table: the size at which its ranks send as much each.
-    return 1e3 * t.seconds(sent / bus_factor(collective, t.ranks));
+    return 1e3 * t.seconds(sent / bus_factor(of_table, t.ranks)) + own_part_ms(collective, sent, ranks, t.ranks);
   }
   double share = collective == Collective::all_reduce ? all_reduce_share : one_way_share;
-  return start_ms + 1e3 * sent / (share * sheet_->link_bandwidth / 2);
+  return start_ms + 1e3 * sent / (share * sheet_->link_bandwidth / 2) + own_part_ms(collective, sent, ranks, 2);
 }
 
 const GroupSpan& RankTimes::span(Axes axes) const {

@@ -29,10 +29,14 @@ class RankTimes {
   double ms(const ProfileInstr& row) const;
   // Sets the row's time and counts it and its bytes as the step's.
   void add(PredictedStep& step, ProfileInstr& row) const;
+  // Milliseconds of one call between ranks of a node. sent: bytes of a rank, as in a ring.
+  double in_node_ms(Collective collective, double sent, int ranks, const std::string& dtype) const;
   const CollectivesSource& source() const { return source_; }
 
  private:
-  double in_node_ms(Collective collective, double sent, int ranks, const std::string& dtype) const;
+  // What ranks need longer than `measured` ranks for their own parts, which go over no link; less
+  // than 0 for more ranks, 0 if the rate of their memory is unknown.
+  double own_part_ms(Collective collective, double sent, int ranks, int measured) const;
   const GroupSpan& span(Axes axes) const;
 
   const CompiledSession& session_;
@@ -40,6 +44,7 @@ class RankTimes {
   const DataSheet* sheet_ = nullptr;           // null, too: not possible
   double network_ = 0;                         // bytes/s of a GPU between nodes, in one direction
   double link_ = 0;                            // the same between GPUs of a node; 0: unknown
+  double memory_ = 0;                          // bytes/s of a GPU's memory; 0: unknown
   CollectivesSource source_;
   mutable std::map<Axes, GroupSpan> spans_;
 };

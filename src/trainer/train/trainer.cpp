@@ -328,7 +328,7 @@ std::string sample_text(SampleOptions options, const DeviceOptions& device) {
   LoadedModel model = open_model(options.run);
   options.device = device.find();
   options.memory_limit = device.limit(options.device);
-  return ModelSampler(options, model).sample(0, [](std::string_view) {}).text;
+  return ModelSampler(options, model).sample(0, 0, [](std::string_view) {}).text;
 }
 
 }  // namespace crest
