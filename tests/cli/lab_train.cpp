@@ -124,8 +124,9 @@ TEST(LabTrain, PresetsPartsAndALossToReach) {
   };
   auto rates = [&](const nlohmann::json& row) {
     std::vector<double> list;
-    for (auto& step : folder.shown(row)["log"])
-      if (step.contains("lr")) list.push_back(step["lr"]);
+    const auto record = folder.shown(row);
+    for (auto& step : record["log"])
+      if (step["lr"].is_number()) list.push_back(step["lr"]);
     return list;
   };
   const std::string modern = "model = \"modern-nano\"\nsteps = 20\nwarmup = 2\nval_every = 5\n";
@@ -135,10 +136,11 @@ TEST(LabTrain, PresetsPartsAndALossToReach) {
   EXPECT_DOUBLE_EQ(rates(row(modern + "lr = 1e-3\n"))[3], 1e-3) << "a given rate counts";
   EXPECT_EQ(preset["columns"]["trained_tokens"], 20 * 2 * 16);
 
-  const auto easy = row(modern + "until_loss = 100\n"), hard = row(modern + "until_loss = 1e-3\n");
+  const auto easy = row(modern + "until_loss = 5.45\n"), hard = row(modern + "until_loss = 1e-3\n");
   EXPECT_EQ(easy["columns"]["until_tokens"], 5 * 2 * 16);
   EXPECT_EQ(easy["columns"]["trained_tokens"], 5 * 2 * 16);
   EXPECT_GT(easy["columns"]["until_ms"]["value"], 0);
+  EXPECT_EQ(row(modern + "until_loss = 100\n")["keys"]["status"], "failed") << "no step is needed";
   EXPECT_EQ(hard["columns"]["until_tokens"]["unknown"], "the validation loss stays above 0.001");
   EXPECT_EQ(hard["columns"]["trained_tokens"], 20 * 2 * 16);
 

@@ -84,18 +84,20 @@ Value until(const std::vector<const Row*>& rows, const std::string& y, const std
   std::set<Keys> failed;  // a curve without its diverged seeds would look better than it is
   std::string missing = no_row;
   Unit unit = Unit::number;
+  double noise = 1;  // largest factor between an x and the ends of its interval
   for (auto* row : rows) {
     const Value at = column_of(*row, x), v = column_of(*row, y);
     const bool numbers = at.type == Value::Type::number && v.type == Value::Type::number;
     if (auto status = row->keys.find("status"); status != row->keys.end() && status->second == "failed")
       failed.insert(curve_keys(*row));
-    if (!at.known() || !v.known() || !numbers || !(at.x > 0)) {
+    if (!at.known() || !v.known() || !numbers || !(at.low > 0)) {
       missing = !v.known() ? v.unknown : !at.known() ? at.unknown : fmt::format("{} or {} is no positive number", x, y);
       continue;
     }
     Repeated& p = points[without(row->keys, {"seed", "status"})];
     p.ys.push_back(v.x);
     p.x += (at.x - p.x) / double(p.ys.size());
+    noise = std::max({noise, at.high / at.x, at.x / at.low});
     unit = at.unit;
   }
   if (points.empty()) return Value::missing(missing);
@@ -120,7 +122,7 @@ Value until(const std::vector<const Row*>& rows, const std::string& y, const std
     if (!v.known()) return v;
     if (!first || v.x < first->x) first = v;
   }
-  if (first) return first->in(unit);
+  if (first) return Value::range(first->x, first->low / noise, first->high * noise).in(unit);
   return Value::missing(
       fmt::format("{} does not fall to {:.5g}: {:.5g} at {} {:.4g}", y, level, lowest->y, x, std::exp(lowest->log_x)));
 }

@@ -191,6 +191,12 @@ void TrainMeasurement::run(LabContext& context, CompiledSession, RunRecord& reco
   }
   recorder.add_log(record, log);
   if (trained.outcome.interrupted) throw Error(Exit::interrupted, "interrupted", "crest lab");
+  if (trained.steps.empty()) {
+    row.keys["status"] = "failed";
+    row.absent = fmt::format("the untrained model has a loss of at most until_loss = {:g}", o.until_loss);
+    context.bench.finish(record, "failed", nullptr, row.absent);
+    return;
+  }
   columns(trained, row);
   std::vector<SampleRow> samples;
   size_t first = std::min(untimed, trained.steps.size() - 1);
