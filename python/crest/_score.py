@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
-from crest._program import Json, call, flags, lines
+from crest._program import Json, flags, lines
 from crest._store import PathText, Run
 
 Model = Union[Run, PathText]
@@ -25,18 +25,17 @@ def score(model: Model, requests: Iterable[Mapping[str, Any]], *, show: bool = F
         yield json.loads(line)
 
 
-def sample(
-    model: Model, prompt: str, *, max_tokens: int = 256, stops: Sequence[str] = (), show: bool = False, **settings: Any
-) -> str:
-    """The text of `crest sample` behind a prompt, up to the first of `stops`."""
-    words = flags({"run": run_path(model), "prompt_file": "-", "max_tokens": max_tokens, "stop": list(stops), **settings})
-    document = call(["sample", *words], given=[prompt.encode()], show=show)
-    text: str = document["samples"][0]["text"]
-    return text
+def samples(model: Model, requests: Iterable[Mapping[str, Any]], *, show: bool = False, **settings: Any) -> Iterator[Json]:
+    """The lines of `crest sample --prompts`, one by one, by one process: `samples(R, [{"prompt": "2 + 2 ="}])`. Keys
+    max_tokens, temperature, top_k, top_p, seed and stop belong to one prompt."""
+    given = (json.dumps(dict(request)).encode() + b"\n" for request in requests)
+    arguments = ["sample", *flags({"run": run_path(model), "prompts": "-", **settings})]
+    for line in lines(arguments, given, show=show):
+        yield json.loads(line)
 
 
 def sampler(settings: Mapping[str, Any]) -> Dict[str, Any]:
-    """Flags of `crest sample` for generation settings of transformers."""
+    """Keys of `crest sample --prompts` for generation settings of transformers."""
     temperature: Optional[float] = settings.get("temperature")
     if not settings.get("do_sample", bool(temperature)) or temperature == 0:
         return {"temperature": 0}

@@ -14,7 +14,7 @@ import sys
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from crest._program import CrestError
-from crest._score import device_flag, sample, sampler, score, stop_texts
+from crest._score import device_flag, sampler, samples, score, stop_texts
 
 try:
     _model = importlib.import_module("lm_eval.api.model")
@@ -80,20 +80,22 @@ class _Model:
         return results
 
     def generate_until(self, requests: List[Any], disable_tqdm: bool = False) -> List[str]:
-        results = []
-        for request in _tqdm(requests, desc="crest sample", disable=disable_tqdm):
-            context, settings = request.args
-            text = sample(
-                self._run,
-                context,
-                max_tokens=int(settings.get("max_gen_toks", 256)),
-                stops=stop_texts(settings.get("until")),
-                add_bos=True if self._add_bos else None,
+        asked = [
+            {
+                "prompt": context,
+                "max_tokens": int(settings.get("max_gen_toks", 256)),
+                "stop": stop_texts(settings.get("until")),
                 **sampler(settings),
-                **self._settings,
-            )
-            results.append(text)
-            self.cache_hook.add_partial("generate_until", request.args, text)
+            }
+            for context, settings in (request.args for request in requests)
+        ]
+        results: List[str] = []
+        if not asked:
+            return results
+        given = samples(self._run, asked, add_bos=True if self._add_bos else None, **self._settings)
+        for request, line in zip(requests, _tqdm(given, total=len(asked), desc="crest sample", disable=disable_tqdm)):
+            results.append(line["text"])
+            self.cache_hook.add_partial("generate_until", request.args, line["text"])
         return results
 
     def _scores(self, asked: Iterable[Any], count: int, disable_tqdm: bool) -> Iterable[Any]:

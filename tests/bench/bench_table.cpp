@@ -37,6 +37,17 @@ TEST(BenchTable, SettingsThatFollowFromOthersAreNoColumnAndNotSaidToBeShared) {
   EXPECT_TRUE(contains(asked, "recompute")) << asked;
 }
 
+TEST(BenchTable, SharesOfThePeakAndOfTheDataSheet) {
+  EXPECT_FALSE(contains(text_of({table_row("on", "full", 12)}, false), "HFU")) << "a row of an earlier version";
+  Json row = table_row("on", "full", 12);
+  row["hfu"] = 0.5;
+  row["data_sheet"] = {
+      {"source", "NVIDIA H100 SXM5 80GB"}, {"peak_flops_per_second", 989.4e12}, {"mfu", 0.3}, {"hfu", 0.375}};
+  std::string text = text_of({row}, false);
+  for (const char* part : {"HFU", "50.0%", "30.0%, 37.5%", "989.4 TFLOP/s of NVIDIA H100 SXM5 80GB"})
+    EXPECT_TRUE(contains(text, part)) << text;
+}
+
 TEST(BenchTable, FitsTheWidthAndKeepsSpeed) {
   std::string text = text_of({table_row("off", "none", 12), table_row("on", "pointwise", 10)}, false, 40);
   std::string table = text.substr(0, text.find("left out for lack of room"));

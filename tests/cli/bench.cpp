@@ -67,6 +67,7 @@ TEST_F(CliBench, RowsHaveTheKeysOfTheContract) {
                                                 "tokens_per_second",
                                                 "model_tflops",
                                                 "mfu",
+                                                "hfu",
                                                 "power_w",
                                                 "other_load",
                                                 "joules_per_token",
@@ -210,6 +211,11 @@ TEST_F(CliBench, MfuIsTheShareOfTheStatedPeak) {
   EXPECT_NEAR(row["mfu"].get<double>(), row["model_tflops"].get<double>() / 0.2, 1e-9);
   EXPECT_NE(row["flops_convention"].get<std::string>().find("given by --peak"), std::string::npos);
   EXPECT_NE(row["flops_convention"].get<std::string>().find("6N + 12 L d T"), std::string::npos);
+  EXPECT_EQ(row["hfu"], row["mfu"]) << "nothing is recomputed";
+  json full = run({"--batch", "2", "--peak", "2e11", "--recompute", "full"}, {"--samples", "3", "--json"}).json()[0];
+  const double repeated = full["hfu"].get<double>() / full["mfu"].get<double>() - 1;
+  EXPECT_GT(repeated, 0.1);
+  EXPECT_LT(repeated, 1.0 / 3) << "at most one of three passes";
   // Measured, in a table for people: reports its comparison.
   RunResult text = run({"--batch", "2", "--precision", "fp32"}, {"--samples", "6"});
   ASSERT_EQ(text.code, 0) << text.err;

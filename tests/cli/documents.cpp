@@ -159,6 +159,7 @@ while [ "$left" -gt 0 ]; do
           'lab run:'*.toml) stage toml "$word" ;;
           'runs delete:'*) ;;
           'runs import:'*.log | 'report :'*.log | 'compare :'*.log) stage train.log "$word" ;;
+          'runs import:'*.txt | 'report :'*.txt) stage results.txt "$word" ;;
           'runs import:'* | 'report :'*.jsonl* | 'compare :'*.jsonl*) stage runs.jsonl "${word%%#*}" ;;
           'runs show:'[0-9]* | 'report :'[0-9]* | 'compare :'[0-9]*) [ "$word" -le 10 ] || word=10 ;;
           'report :'*/* | 'compare :'*/* | 'runs show:'*/*) stage run "$word" ;;
@@ -321,6 +322,7 @@ class Template : public TrainFolder {
     std::string log;
     for (int i = 1; i < 30; ++i) log += "iter " + std::to_string(i) + ": loss 3.1415, time 123.45ms, mfu 12.30%\n";
     write("train.log", log);
+    write("results.txt", "A) fp32\nB16: dt 340 ms 48 k tok/s 39 GB\nB32: dt 670 ms 49 k tok/s 77 GB (OOM)\n");
     expect(run_crest({"train", "--data", "data", "--model", "tiny.toml", "--batch", "2", "--seq", "32", "--steps", "2",
                       "--threads", "1", "--out", "run"},
                      options()));

@@ -72,6 +72,14 @@ TEST(LabTrain, GeneratedTextWhereNoneIsNamed) {
   ASSERT_EQ(other.code, 0) << other.err;
   EXPECT_EQ(other.json()[0]["rows"][0]["keys"]["data"], "data");
   EXPECT_NE(other.json()[0]["rows"][0]["columns"]["loss"], r.json()[0]["rows"][0]["columns"]["loss"]);
+  // The same tokens as shards of llm.c, which have no tokenizer.
+  std::filesystem::create_directory(folder.path() / "shards");
+  for (const char* split : {"train", "val"})
+    folder.write("shards/fineweb_" + std::string(split) + "_000000.bin",
+                 folder.read("data/" + std::string(split) + "-000000.bin"));
+  RunResult shards = folder.lab("mine.toml", "steps = 30\nlr = 5e-3\n", {"--data", "shards"});
+  ASSERT_EQ(shards.code, 0) << shards.err;
+  EXPECT_EQ(shards.json()[0]["rows"][0]["columns"]["loss"], other.json()[0]["rows"][0]["columns"]["loss"]);
 }
 
 TEST(LabTrain, AHalfTrainedMeasurementIsRepeated) {
@@ -98,6 +106,49 @@ TEST(LabTrain, AHalfTrainedMeasurementIsRepeated) {
       run_crest({"lab", "run", "long.toml", "--resume", "--budget", "0.001s", "--json"}, folder.options());
   EXPECT_NE(again.err.find("1 measurements of run"), std::string::npos) << again.err;
   EXPECT_EQ(again.json()[0]["cells_left"], 1) << again.out;
+}
+
+// A preset brings its rate and schedule along, keys change parts of a model, and until_loss ends a
+// training.
+TEST(LabTrain, PresetsPartsAndALossToReach) {
+  LabTrainFolder folder;
+  auto row = [&](const std::string& keys) {
+    folder.write("preset.toml", head +
+                                    ("[recipe]\nlayers = 1\nwidth = 32\nff = 64\nseq = 16\nbatch = 2\nthreads = 1\n"
+                                     "precision = \"fp32\"\ndata = \"data\"\n" +
+                                     keys) +
+                                    claim);
+    RunResult r = run_crest({"lab", "run", "preset.toml", "--json"}, folder.options());
+    EXPECT_EQ(r.code, 0) << r.err;
+    return r.json()[0]["rows"][0];
+  };
+  auto rates = [&](const nlohmann::json& row) {
+    std::vector<double> list;
+    for (auto& step : folder.shown(row)["log"])
+      if (step.contains("lr")) list.push_back(step["lr"]);
+    return list;
+  };
+  const std::string modern = "model = \"modern-nano\"\nsteps = 20\nwarmup = 2\nval_every = 5\n";
+  const auto preset = row(modern);
+  EXPECT_DOUBLE_EQ(rates(preset)[3], 0.0036);
+  EXPECT_LT(rates(preset).back(), 0.0036 / 10) << "its schedule ends at 0";
+  EXPECT_DOUBLE_EQ(rates(row(modern + "lr = 1e-3\n"))[3], 1e-3) << "a given rate counts";
+  EXPECT_EQ(preset["columns"]["trained_tokens"], 20 * 2 * 16);
+
+  const auto easy = row(modern + "until_loss = 100\n"), hard = row(modern + "until_loss = 1e-3\n");
+  EXPECT_EQ(easy["columns"]["until_tokens"], 5 * 2 * 16);
+  EXPECT_EQ(easy["columns"]["trained_tokens"], 5 * 2 * 16);
+  EXPECT_GT(easy["columns"]["until_ms"]["value"], 0);
+  EXPECT_EQ(hard["columns"]["until_tokens"]["unknown"], "the validation loss stays above 0.001");
+  EXPECT_EQ(hard["columns"]["trained_tokens"], 20 * 2 * 16);
+
+  // The preset's model part by part.
+  const auto parts =
+      row("model = \"nano\"\nbias = false\ntied = false\nnorm_weight = false\nnorm = \"rms\"\nnorm_eps = 1e-6\n"
+          "position = \"rope\"\nactivation = \"relu2\"\nqk_norm = \"head\"\nembedding_norm = true\n"
+          "zero_projections = true\nlogit_cap = 15\noptimizer = \"muon\"\nlr = 0.0036\nmin_lr = 0\n"
+          "schedule = \"wsd\"\ndecay_share = 0.65\ndecay_shape = \"linear\"\nsteps = 20\nwarmup = 2\nval_every = 5\n");
+  EXPECT_EQ(parts["columns"]["val_loss"], preset["columns"]["val_loss"]);
 }
 
 TEST(LabTrain, WhatDivergesOrDoesNotFitIsAMeasurement) {

@@ -127,6 +127,21 @@ TEST_F(CliProfile, PhaseForwardIsInference) {
   EXPECT_EQ(all["phase"], "forward");
   EXPECT_EQ(all["calls"], Json({"validation"}));
   EXPECT_EQ(all["facts"]["backward_ms"], 0);
+  // The process's memory, part after part; the peak of a CPU is the largest from the weights on.
+  Json parts = all["memory"]["process"];
+  std::vector<std::string> names;
+  int64_t before = 0, peak = 0;
+  for (auto& p : parts) {
+    names.push_back(p["part"]);
+    const int64_t start = p["start_bytes"], most = p["peak_bytes"], end = p["end_bytes"];
+    EXPECT_EQ(start, before) << p;
+    if (most < 0) GTEST_SKIP() << "the system does not reset the peak of the resident set";
+    EXPECT_GE(most, std::max(start, end)) << p;
+    peak = names.back() == "weights" ? most : std::max(peak, most);
+    before = end;
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"start", "compile", "limits", "weights", "first step", "steps"}));
+  EXPECT_EQ(all["memory"]["device_peak_bytes"], peak);
 }
 
 TEST_F(CliProfile, PhaseForwardSavedHasTheForwardHalfOfTraining) {

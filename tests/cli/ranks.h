@@ -8,18 +8,11 @@
 #include "comm/loopback.h"
 #include "core/sha256.h"
 
-#define NEEDS_RANKS()                                          \
-  if (!gloo_problem().empty()) GTEST_SKIP() << gloo_problem(); \
+#define NEEDS_RANKS()                                                        \
+  if (!crest::gloo_problem().empty()) GTEST_SKIP() << crest::gloo_problem(); \
   NEEDS_LOOPBACK()
 
 namespace crest::test {
-
-using Flags = std::vector<std::string>;
-
-inline Flags operator+(Flags a, const Flags& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 inline std::string weights_and_moments(const TrainFolder& f, const std::string& run, const std::string& checkpoint) {
   std::string folder = run + "/checkpoints/" + checkpoint + "/";

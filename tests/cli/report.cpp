@@ -77,6 +77,44 @@ TEST(ReportCommand, OfAGridAndOfARunWithMarkupInItsName) {
   EXPECT_FALSE(fs::exists(folder / "r.html"));
 }
 
+// "Reformat my terminal.txt into a technical report": the lines of the document that asks for it.
+TEST(ReportCommand, OfATableOfResultsInAText) {
+  TempFolder folder;
+  folder.write("terminal.txt",
+               "A) Baseline FP32 (no TF32)\n"
+               "B16:  dt 340 ms   48 k tok/s   39 GB\n"
+               "B32:  dt 670 ms   49 k tok/s   77 GB   (OOM on H100)\n"
+               "B) FP32 + TF32 enabled\n"
+               "B16:  dt 133 ms   123 k tok/s  42 GB   (+2.6x throughput)\n"
+               "B64:  crashed\n");
+  RunResult imported = in(folder, {"runs", "import", "terminal.txt", "--json"});
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  auto told = imported.json()[0];
+  EXPECT_EQ(told["rows"], 3);
+  EXPECT_EQ(told["out_of_memory"], 1);
+  EXPECT_EQ(told["unreadable_lines"], 1);
+  for (const char* part :
+       {"3 results of 6 lines, 1 out of memory", "line 6: B64:  crashed", "crest report --grid latest"})
+    EXPECT_NE(imported.err.find(part), std::string::npos) << part << imported.err;
+  RunResult r = in(folder, {"report", "--grid", "latest", "-o", "report.md", "--json"});
+  ASSERT_EQ(r.code, 0) << r.err;
+  auto rows = r.json()["groups"][0]["rows"];
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_TRUE(rows[1]["out_of_memory"].get<bool>()) << rows;
+  EXPECT_EQ(rows[2]["step_ms_median"], 133);
+  const std::string page = folder.read("report.md");
+  for (const char* part : {"2.56 times", "out of memory, but the text also gives a time", "line 6: B64:  crashed",
+                           "only differences above 10% count", "B) FP32 + TF32 enabled"})
+    EXPECT_NE(page.find(part), std::string::npos) << part << page;
+  EXPECT_EQ(page.find("--variant"), std::string::npos) << page;
+  // The file itself, without a store.
+  TempFolder other;
+  other.write("terminal.txt", folder.read("terminal.txt"));
+  RunResult direct = in(other, {"report", "terminal.txt", "--json"});
+  ASSERT_EQ(direct.code, 0) << direct.err;
+  EXPECT_EQ(direct.json()["groups"][0]["rows"], rows);
+}
+
 TEST(ReportCommand, WithoutAStoreSaysWhatToDo) {
   TempFolder folder;
   expect_error({"report", "1", "-o", "r.html"}, 1, {"crest.db"}, {.folder = folder.path().string()});

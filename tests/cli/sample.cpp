@@ -1,4 +1,6 @@
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/saved_model_command.h"
 #include "store/store.h"
@@ -58,6 +60,48 @@ TEST_F(SampleCommand, Json) {
     EXPECT_GT(s["tokens_per_second"].get<double>(), 0);
   }
   EXPECT_NE(j["samples"][0]["tokens"], j["samples"][1]["tokens"]);
+}
+
+// One process gives the texts of one process for each prompt.
+TEST_F(SampleCommand, ManyPromptsAreLinesOfJson) {
+  write_text(folder_ / "prompts",
+             "{\"prompt\": \"Hello\"}\n{\"prompt\": \"\", \"max_tokens\": 3, \"id\": 7}\n"
+             "{\"prompt\": \"Hello\", \"seed\": 5, \"top_k\": 0, \"temperature\": 2, \"stop\": \"~\", \"id\": 8}");
+  const CommandResult r = sample("--prompts '" + folder_ / "prompts' --max-tokens 12 --num-samples 2 --ignore-end");
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_TRUE(contains(r.err, "prompts: ignored keys: id\n")) << r.err;
+  EXPECT_TRUE(contains(r.err, "3 prompts, ")) << r.err;
+  std::vector<nlohmann::json> lines;
+  std::istringstream in(r.out);
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(lines.size(), 6u);
+  const char* const same[] = {"--prompt Hello --max-tokens 12", "--max-tokens 3",
+                              "--prompt Hello --seed 5 --top-k 0 --temperature 2 --stop '~' --max-tokens 12"};
+  for (size_t i = 0; i < 3; ++i) {
+    const auto alone = nlohmann::json::parse(sample(std::string(same[i]) + " --num-samples 2 --ignore-end --json").out);
+    for (size_t number = 0; number < 2; ++number) {
+      const nlohmann::json& line = lines[2 * i + number];
+      EXPECT_EQ(line["sample"], number);
+      EXPECT_EQ(line["prompt"], alone["prompt"]);
+      EXPECT_EQ(line["prompt_tokens"], alone["prompt_tokens"]);
+      for (const char* key : {"text", "tokens", "finish"}) EXPECT_EQ(line[key], alone["samples"][number][key]) << key;
+    }
+  }
+  for (auto& [text, error] : std::map<std::string, std::string>{
+           {"", "there are no prompts"},
+           {"{\"prompt\": \"a\"}\n\n", "line 2: the line is empty"},
+           {"{\"prompt\": 1}", "line 1: the value of 'prompt' is not a text"},
+           {"{\"prompt\": \"a\"}\n{\"text\": \"a\"}", "line 2: there is no key 'prompt'"},
+           {"{\"prompt\": \"a\", \"max_tokens\": 0}", "'max_tokens' is not a whole number above 0"},
+           {"{\"prompt\": \"a\", \"seed\": -1}", "'seed' is not a whole number of at least 0"},
+           {"{\"prompt\": \"a\", \"stop\": [1]}", "'stop' is not a text"},
+           {"{\"prompt\": \"a\", \"top_p\": 2}", "line 1: --top-p: '2' is out of range"}}) {
+    write_text(folder_ / "wrong", text);
+    const CommandResult refused = sample("--prompts '" + folder_ / "wrong'");
+    EXPECT_EQ(refused.code, 1) << text;
+    EXPECT_TRUE(contains(refused.err, error)) << refused.err;
+  }
+  EXPECT_EQ(sample("--prompts '" + folder_ / "prompts' --prompt a").code, 2);
 }
 
 TEST_F(SampleCommand, PromptsOfEveryKind) {

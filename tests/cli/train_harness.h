@@ -9,6 +9,13 @@
 
 namespace crest::test {
 
+using Flags = std::vector<std::string>;
+
+inline Flags operator+(Flags a, const Flags& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 // Words in a simple pattern, the same for the same size.
 inline std::string sample_text(size_t words) {
   static const char* list[] = {"the",  "king", "of",  "his",  "house", "said",

@@ -20,11 +20,6 @@ RunResult train_while(const TrainFolder& f, std::vector<std::string> flags,
 
 const std::vector<std::string> small = {"--data", "data", "--model", "tiny.toml", "--batch", "2", "--threads", "1"};
 
-std::vector<std::string> operator+(std::vector<std::string> a, const std::vector<std::string>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 // No limit on the length, and a learning rate that does not depend on it.
 const std::vector<std::string> long_run =
     small +

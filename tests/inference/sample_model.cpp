@@ -40,7 +40,7 @@ class SampleModel : public ::testing::Test {
     Texts t{sampler.prompt_given(), sampler.prompt_tokens(), {}, {}};
     for (int64_t i = 0; i < o.samples; ++i) {
       t.shown.emplace_back();
-      t.samples.push_back(sampler.sample(i, [&](std::string_view piece) { t.shown.back() += piece; }));
+      t.samples.push_back(sampler.sample(0, i, [&](std::string_view piece) { t.shown.back() += piece; }));
     }
     return t;
   }
@@ -150,7 +150,7 @@ class ForeignModel : public SampleModel {
     SampleOptions o = options("a", 60);
     o.ignore_end = ignore_end, o.sampler.top_k = 0;
     LoadedModel loaded = open_model(folder_ / "model");
-    return ModelSampler(o, loaded).sample(0, [](std::string_view) {}).generated;
+    return ModelSampler(o, loaded).sample(0, 0, [](std::string_view) {}).generated;
   }
   TemporaryFolder folder_;
 };

@@ -65,6 +65,7 @@ TEST(Expression, Arithmetic) {
   EXPECT_EQ(number("5%"), 0.05);
   EXPECT_EQ(number("1.5GiB + 1kB"), 1.5 * 1024 * 1024 * 1024 + 1000);
   EXPECT_EQ(number("1e3 + 2.5e-1"), 1000.25);
+  EXPECT_EQ(value_of("24FLOP * 2 / 4").unit, Unit::flops);
   EXPECT_EQ(number("seven * 2"), 14);
   EXPECT_EQ(number("round_up(50257, 128)"), 50304);
   EXPECT_EQ(number("remainder(50304, 128)"), 0);
@@ -126,11 +127,52 @@ TEST(Expression, ARatioOfSeedsIsThatOfTheirMeans) {
   EXPECT_FALSE(ratio_in("ratio(loss, variant=a, variant=b)").known());
 }
 
+// Losses 4, 3 and 2 after 100, 200 and 400 tokens: 3.5 is halfway from 100 to 200 in log x.
+TEST(Expression, TokensUntilALoss) {
+  Table table;
+  auto curve = [&](const char* lr, double offset, double spread = 0) {
+    for (int i = 0; i < 3; ++i)
+      for (int seed = 1; seed <= (spread == 0 ? 1 : 3); ++seed)
+        table.rows.push_back({{{"lr", lr}, {"steps", std::to_string(i)}, {"seed", std::to_string(seed)}},
+                              {{"loss", Value::number((4.0 - i + offset) * (1 + (seed - 2) * spread))},
+                               {"tokens", Value::number(100 << i)},
+                               {"ms", Value::range(100 << i, 99 << i, 101 << i)}},
+                              "",
+                              ""});
+  };
+  auto value = [&](const std::string& text) {
+    Scope scope;
+    scope.table = &table;
+    scope.name = [](const std::string&) { return Value::number(3.5); };
+    return evaluate(parse_expression(text), text, scope);
+  };
+  curve("1", 0), curve("2", 1), curve("3", -0.25);
+  EXPECT_NEAR(value("until(loss, tokens, 3.5, lr=1)").x, 100 * std::sqrt(2.0), 1e-9);
+  EXPECT_NEAR(value("until(loss, tokens, target, lr=2)").x, 200 * std::sqrt(2.0), 1e-9);
+  EXPECT_NEAR(value("until(loss, tokens, target)").x, 100 * std::pow(2, 0.25), 1e-9) << "the first of three";
+  EXPECT_TRUE(value("until(loss, tokens, 3.5, lr=1)").exact());
+  EXPECT_EQ(value("until(loss, ms, 3.5, lr=1)").unit, Unit::ms);
+  EXPECT_EQ(value("until(loss, tokens, 1, lr=1)").unknown, "loss does not fall to 1: 2 at tokens 400");
+  EXPECT_TRUE(value("until(loss, tokens, 4, lr=1)").unknown.starts_with("the shortest training"));
+  // A spread of 1% with 2 + 2 + 2 degrees of freedom: half = 2.447 * 1% * y / sqrt(3).
+  table.rows.clear(), curve("1", 0, 0.01);
+  const Value v = value("until(loss, tokens, 3.5)");
+  const double half = 2.447 * 0.01 / std::sqrt(3.0), from = 4 * (1 - half), to = 3 * (1 - half);
+  EXPECT_NEAR(v.x, 100 * std::sqrt(2.0), 1e-9);
+  EXPECT_NEAR(v.low, 100 * std::pow(2, (from - 3.5) / (from - to)), 0.01);
+  EXPECT_GT(v.high, v.x);
+  EXPECT_GT(value("until(loss, tokens, 2)").high, 400) << "beyond the longest training";
+  table.rows[8].columns.erase("loss"), table.rows[8].keys["status"] = "failed";
+  EXPECT_EQ(value("until(loss, tokens, 3.5)").unknown, "a training of every curve failed");
+}
+
 TEST(Expression, WhatHasNoValueSaysWhy) {
   EXPECT_EQ(value_of("value(ms, precision=tf32, batch=4)").unknown, "the CPU has no tf32");
   EXPECT_EQ(value_of("ratio(ms, precision=fp32, precision=tf32, batch=4) > 1").unknown, "the CPU has no tf32");
   EXPECT_EQ(value_of("sum(ms, batch=4)").unknown, "the CPU has no tf32");
-  EXPECT_EQ(value_of("value(ms, batch=99)").unknown, "no row of the table matches");
+  EXPECT_EQ(value_of("value(ms, batch=99)").unknown, "nothing was measured with batch=99");
+  EXPECT_EQ(value_of("ratio(ms, precision=bf16, batch=99, precision=fp32, batch=4)").unknown,
+            "nothing was measured with precision=bf16, batch=99");
   EXPECT_NE(value_of("value(ms, precision=fp32)").unknown.find("2 rows match"), std::string::npos);
   EXPECT_NE(value_of("1 / (2 - 2)").unknown.find("divided"), std::string::npos);
   EXPECT_NE(value_of("slope(ms, batch, batch=4)").unknown, "");
@@ -149,7 +191,7 @@ TEST(Expression, PrintedFiguresAreAsExactAsTheirDigits) {
   // 100 +- 2 is measured: noise beyond [99.5 .. 100.5] leaves it open.
   EXPECT_NE(truth("printed_as(value(ms, precision=fp32, batch=4), 100, 1)").find("inconclusive"), std::string::npos);
   EXPECT_EQ(truth("printed_as(value(ms, precision=fp32, batch=4), 100, 10)"), "yes");
-  EXPECT_EQ(value_of("printed_as(value(ms, batch=99), 1, 1)").unknown, "no row of the table matches");
+  EXPECT_EQ(value_of("printed_as(value(ms, batch=99), 1, 1)").unknown, "nothing was measured with batch=99");
 }
 
 TEST(Expression, TheNoiseLeavesComparisonsOpen) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "lab/caching_allocator.h"
 #include "lab/result_json.h"
 #include "lab/result_text.h"
@@ -133,6 +134,53 @@ TEST(Judge, MeasurementsThatCannotRunHereOrNotYet) {
   EXPECT_EQ(early.claims[1].verdict, Verdict::cannot_tell) << "a cell of the huge model may come";
 }
 
+// A device of the right kind that shows nothing: inconclusive, not "not comparable".
+TEST(Judge, WithoutItsEvidenceAClaimIsInconclusive) {
+  auto judged_with = [](const char* same_tile, double off) {
+    Experiment e = parse_experiment(
+        "name = \"x\"\ntitle = \"t\"\nkind = \"gemm\"\n[recipe]\nm = 8\nk = 8\nn = [4, 8]\n"
+        "[conditions.tile]\nabout = \"one tile\"\nneeds = \"cpu\"\n"
+        "evidence = \"value(tile, n=4) == value(tile, n=8)\"\nlacking = \"the tiles differ\"\n"
+        "[conditions.old]\nabout = \"two tiles\"\nneeds = \"cpu and value(tile, n=4) != value(tile, n=8)\"\n"
+        "[[claim]]\ntext = \"c\"\nsubject = \"s\"\nsource = \"d\"\nconditions = \"tile\"\n"
+        "check = \"ratio(ms, n=8, n=4) > 1\"\n"
+        "[[claim]]\ntext = \"c\"\nsubject = \"s\"\nsource = \"d\"\nconditions = \"old\"\n"
+        "check = \"ratio(ms, n=16, n=4) > 1\"\n",
+        "x.toml");
+    Result r;
+    r.experiment = &e, r.scale = "tiny", r.device = "a CPU";
+    for (auto [n, tile, ms] : {std::tuple{"4", "64x64", 10.0}, {"8", same_tile, off}})
+      r.table.rows.push_back({{{"m", "8"}, {"k", "8"}, {"n", n}, {"status", "done"}},
+                              {{"ms", Value::number(ms)}, {"tile", Value::of_text(tile)}},
+                              "",
+                              ""});
+    Device device;
+    device.name = "a CPU", device.kind = "cpu";
+    judge(r, device);
+    return r.claims;
+  };
+  EXPECT_EQ(judged_with("64x64", 20)[0].verdict, Verdict::upheld);
+  EXPECT_EQ(judged_with("64x64", 5)[0].verdict, Verdict::refuted);
+  ClaimResult other = judged_with("64x32", 20)[0];
+  EXPECT_EQ(other.verdict, Verdict::cannot_tell);
+  EXPECT_EQ(other.reason, "the tiles differ");
+  ASSERT_EQ(other.figures.size(), 2u) << "the two tiles";
+  ClaimResult unmet = judged_with("64x64", 20)[1], missing = judged_with("64x32", 20)[1];
+  EXPECT_EQ(unmet.verdict, Verdict::not_comparable);
+  EXPECT_NE(unmet.reason.find(": value(tile, n=4) = 64x64; value(tile, n=8) = 64x64"), std::string::npos)
+      << unmet.reason;
+  EXPECT_EQ(missing.verdict, Verdict::cannot_tell);
+  EXPECT_EQ(missing.reason, "nothing was measured with n=16 at scale tiny");
+}
+
+TEST(Judge, SharesOfTimeGetTheFloor) {
+  Table table;
+  table.rows.push_back({{}, {{"wait_share", Value::number(0.5)}, {"parameters", Value::number(5)}}, "", ""});
+  widen_times(table, 0.02);
+  EXPECT_NEAR(table.rows[0].columns.at("wait_share").high, 0.505, 1e-3);
+  EXPECT_TRUE(table.rows[0].columns.at("parameters").exact());
+}
+
 TEST(Judge, TheFloorWidensRatiosByAllOfItself) {
   Experiment e = experiment();
   Value gain = judged(e, 0.04).quantities.at(0).second;
@@ -247,24 +295,116 @@ TEST(Sources, TitlesForPeople) {
   EXPECT_EQ(source_keys("000, 001, 20033"), (std::vector<std::string>{"000", "001"}));
 }
 
-TEST(CachingAllocator, ReusesAndSplits) {
-  MemoryPlan plan;
-  constexpr int64_t MiB = 1 << 20;
-  auto block = [&](int64_t bytes, int first, int last) {
+constexpr int64_t MiB = 1 << 20;
+
+// Requests by hand: bytes, first and last instruction.
+class Requests {
+ public:
+  Requests& add(int64_t bytes, int first, int last) {
     Block b{};
     b.bytes = bytes, b.first = first, b.last = last, b.storage = no_value, b.category = Category::activations;
-    plan.blocks.push_back(b);
-  };
-  EXPECT_EQ(caching_allocator_bytes(plan), 0);
-  block(100, 0, 1);
-  EXPECT_EQ(caching_allocator_bytes(plan), 2 * MiB);  // a small segment
-  block(4 * MiB, 0, 0);
-  EXPECT_EQ(caching_allocator_bytes(plan), 22 * MiB);
-  block(4 * MiB, 1, 1);  // in the place of the first
-  block(8 * MiB, 1, 1);  // in the rest of the segment
-  EXPECT_EQ(caching_allocator_bytes(plan), 22 * MiB);
-  block(31 * MiB, 2, 2);  // no segment has so much, though 20 MiB are free
-  EXPECT_EQ(caching_allocator_bytes(plan), 54 * MiB);
+    plan_.blocks.push_back(b);
+    return *this;
+  }
+  AllocatorUse replay(const std::string& settings = "default", int64_t memory = 0) const {
+    AllocatorSettings s = parse_allocator_settings(settings);
+    s.memory = memory;
+    return replay_allocations(plan_, s);
+  }
+  int64_t reserved(const std::string& settings = "default", int64_t memory = 0) const {
+    return replay(settings, memory).reserved_bytes;
+  }
+  int64_t least(const std::string& settings = "default") const {
+    return least_memory(plan_, parse_allocator_settings(settings));
+  }
+
+ private:
+  MemoryPlan plan_;
+};
+
+TEST(CachingAllocator, ReusesAndSplits) {
+  Requests r;
+  EXPECT_EQ(r.reserved(), 0);
+  r.add(100, 0, 1);
+  EXPECT_EQ(r.reserved(), 2 * MiB);  // a small segment
+  r.add(4 * MiB, 0, 0);
+  EXPECT_EQ(r.reserved(), 22 * MiB);
+  r.add(4 * MiB, 1, 1);  // in the place of the first
+  r.add(8 * MiB, 1, 1);  // in the rest of the segment
+  EXPECT_EQ(r.reserved(), 22 * MiB);
+  r.add(31 * MiB, 2, 2);  // no segment has so much, though 20 MiB are free
+  EXPECT_EQ(r.reserved(), 54 * MiB);
+}
+
+// A request of 24 MiB splits a free block of 100 MiB, which then cannot serve the next 100 MiB.
+TEST(CachingAllocator, MaxSplitSizeKeepsLargeBlocksWhole) {
+  Requests r;
+  r.add(100 * MiB, 0, 0).add(24 * MiB, 1, 2).add(100 * MiB, 2, 2);
+  EXPECT_EQ(r.reserved(), 200 * MiB);
+  EXPECT_EQ(r.reserved("max_split_size_mb:64"), 124 * MiB);
+  EXPECT_EQ(r.reserved("max_split_size_mb:128"), 200 * MiB);  // 100 MiB may be split
+  // An oversize block serves requests that leave less than 20 MiB of it.
+  Requests s;
+  s.add(100 * MiB, 0, 0).add(81 * MiB, 1, 1);
+  EXPECT_EQ(s.reserved("max_split_size_mb:64"), 100 * MiB);
+  Requests t;
+  t.add(100 * MiB, 0, 0).add(80 * MiB, 1, 1);
+  EXPECT_EQ(t.reserved("max_split_size_mb:64"), 180 * MiB);
+  EXPECT_EQ(t.reserved(), 100 * MiB);
+}
+
+// Requests that grow: cudaMalloc needs a new segment for each, an expandable segment gets longer.
+TEST(CachingAllocator, ExpandableSegmentsGrow) {
+  Requests r;
+  r.add(40 * MiB, 0, 0).add(60 * MiB, 1, 1).add(80 * MiB, 2, 2);
+  EXPECT_EQ(r.reserved(), 180 * MiB);
+  EXPECT_EQ(r.reserved("expandable_segments:True"), 80 * MiB);
+  // Pages of 20 MiB for large requests, of 2 MiB for small ones.
+  Requests s;
+  s.add(21 * MiB, 0, 0).add(3000, 0, 0);
+  EXPECT_EQ(s.reserved("expandable_segments:True"), 42 * MiB);
+  EXPECT_EQ(s.reserved(), 24 * MiB);
+  // A used block at the end stays: the free 40 MiB before it are too small.
+  Requests t;
+  t.add(40 * MiB, 0, 0).add(20 * MiB, 0, 1).add(60 * MiB, 1, 1);
+  EXPECT_EQ(t.reserved("expandable_segments:True"), 120 * MiB);
+  // Within 90 MiB the 40 are unmapped and mapped again at the end.
+  AllocatorUse use = t.replay("expandable_segments:True", 90 * MiB);
+  EXPECT_FALSE(use.out_of_memory);
+  EXPECT_EQ(use.reserved_bytes, 80 * MiB);
+  EXPECT_EQ(use.retries, 1);
+}
+
+// 30 and 50 MiB are cached, of no use for 60. Above 70% of the memory the older one is returned.
+TEST(CachingAllocator, GarbageCollectionReturnsOldBlocks) {
+  Requests r;
+  r.add(30 * MiB, 0, 0).add(50 * MiB, 1, 1).add(60 * MiB, 2, 2);
+  EXPECT_EQ(r.reserved(), 140 * MiB);
+  EXPECT_EQ(r.reserved("garbage_collection_threshold:0.8"), 140 * MiB);  // no limit to compare with
+  AllocatorUse without = r.replay("default", 112 * MiB);
+  EXPECT_EQ(without.returned, 2);  // all cached memory
+  EXPECT_EQ(without.retries, 1);
+  EXPECT_EQ(without.reserved_bytes, 80 * MiB);
+  AllocatorUse with = r.replay("garbage_collection_threshold:0.7", 112 * MiB);
+  EXPECT_EQ(with.returned, 1);
+  EXPECT_EQ(with.retries, 0);
+  EXPECT_EQ(with.reserved_bytes, 110 * MiB);
+}
+
+TEST(CachingAllocator, LeastMemory) {
+  Requests r;
+  r.add(100 * MiB, 0, 0).add(24 * MiB, 1, 2).add(100 * MiB, 2, 2);
+  // The split block cannot be given back, an oversize one can.
+  EXPECT_EQ(r.least(), 200 * MiB);
+  EXPECT_EQ(r.least("max_split_size_mb:64"), 124 * MiB);
+  EXPECT_TRUE(r.replay("default", 198 * MiB).out_of_memory);
+  EXPECT_EQ(r.replay("max_split_size_mb:64", 124 * MiB).retries, 0);
+}
+
+TEST(CachingAllocator, RefusesSettingsOutsideTheModel) {
+  for (const char* text : {"max_split_size_mb:20", "max_split_size_mb:x", "garbage_collection_threshold:1",
+                           "expandable_segments:yes", "roundup_power2_divisions:4", "", "max_split_size_mb"})
+    EXPECT_THROW(parse_allocator_settings(text), Error) << text;
 }
 
 }  // namespace crest::lab

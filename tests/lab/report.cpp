@@ -153,6 +153,20 @@ TEST(LabReport, ClaimsAboutOtherDevicesAreFoldedAway) {
   EXPECT_LT(html.find(">By document</h2>"), overview);
 }
 
+// The claim before it is in another group, so a continued claim has the claim that it continues.
+TEST(LabReport, AContinuedClaimIsWholeInEachGroup) {
+  RunRecord r = record("2026-01-01", "upheld");
+  Json claims = Json::array();
+  for (auto [text, verdict] : {std::pair{"A", "upheld"}, {"... and B", "not_comparable"}, {"... and C", "upheld"}}) {
+    Json claim = r.documents["lab"]["claims"][0];
+    claim["text"] = text, claim["verdict"] = verdict;
+    claims.push_back(claim);
+  }
+  r.documents["lab"]["claims"] = claims;
+  std::string html = to_html(make_lab_report({r}).page);
+  for (const char* part : {"A ... and B", "A ... and C"}) EXPECT_TRUE(contains(html, part)) << part;
+}
+
 // One entry, led by the larger scale; the other is part of it.
 TEST(LabReport, ScalesOfAnExperimentAreOneEntry) {
   RunRecord tiny = record("2026-01-02", "upheld"), full = record("2026-01-01", "refuted");

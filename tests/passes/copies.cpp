@@ -58,6 +58,30 @@ TEST(Copies, RemovedOrRepeatedOnesAreFound) {
   EXPECT_GT(copies, 200);
 }
 
+// Activations travel by values of their own: without a copy, its reader has nothing to read.
+TEST(Copies, OfActivationsAreNeededOnce) {
+  int copies = 0;
+  for (const char* fusion : {"on", "off"}) {
+    Recipe r = tiny_recipe(true);
+    r.model.layers = 2, r.fusion = fusion, r.pass_settings["offload"] = "activations=all";
+    Program p = forward_program(r, ProgramKind::train);
+    run_passes(p, {r, ProgramKind::train});
+    for (size_t i = 0; i < p.code.size(); ++i) {
+      if (!p.code[i].op->crosses_memories()) continue;
+      SCOPED_TRACE(testing::Message() << "fusion " << fusion << " instruction " << i << " " << p.code[i].op->name);
+      ++copies;
+      Program without = p, twice = p, early = p;
+      without.code.erase(without.code.begin() + ptrdiff_t(i));
+      EXPECT_TRUE(refused_copy(without));
+      twice.code.insert(twice.code.begin() + ptrdiff_t(i), p.code[i]);
+      EXPECT_TRUE(refused_copy(twice));
+      std::rotate(early.code.begin(), early.code.begin() + ptrdiff_t(i), early.code.begin() + ptrdiff_t(i) + 1);
+      EXPECT_TRUE(refused_copy(early));
+    }
+  }
+  EXPECT_GT(copies, 16);
+}
+
 TEST(Copies, ToAnothersPlaceAreFound) {
   for (const Recipe& r : recipes()) {
     Program p = update_program(r);

@@ -275,6 +275,12 @@ std::vector<Golden> golden_cases() {
          r.pass_settings["offload"] = "optimizer", r.pass_settings["offload-piece"] = "2kB";
        },
        false, update},
+      {"offload.activations", "offload",
+       [=](Recipe& r) {
+         fusion_on(r);
+         r.model.layers = 2, r.pass_settings["offload"] = "activations";
+       },
+       true},
       {"fused_update", "fused_update", [=](Recipe& r) { updated(r), fusion_on(r); }, false, update},
       {"prune", "prune", none, false, train, true, true, add_dead_code},
       {"row_pitch", "row_pitch", odd_vocabulary},

@@ -1,6 +1,7 @@
 // --recompute budget= against every combination of levels, and layers= itself.
 #include "predict/defaults.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -9,6 +10,8 @@
 #include "bench/phase_runner.h"
 #include "core/error.h"
 #include "device.h"
+#include "device/data_sheet.h"
+#include "passes/offload.h"
 #include "passes/recompute.h"
 #include "plan/recipe_settings.h"
 #include "predict/predicted_step.h"
@@ -44,6 +47,8 @@ StepCost cost(const std::string& value) {
     it->second.ms += 1e3 * std::max(row.flops / 1e11, row.bytes / 1e10) + 1e-4 * row.calls;
   return it->second;
 }
+
+StepCost no_away(const std::string& value, int64_t) { return cost(value); }
 
 std::string text(const Recipe& r) { return print(step_of(r).programs[0].program); }
 
@@ -94,7 +99,7 @@ TEST(RecomputeBudget, IsAsFastAsTheBestOfAllCombinations) {
     double best = std::numeric_limits<double>::infinity();
     for (auto& value : all)
       if (cost(value).bytes <= budget) best = std::min(best, cost(value).ms);
-    RecomputeChoice choice = choose_recompute(3, budget, cost);
+    RecomputeChoice choice = choose_recompute(3, budget, no_away);
     EXPECT_LE(choice.cost.bytes, budget) << share;
     EXPECT_LE(choice.cost.ms, 1.02 * best) << share << ": " << choice.value;
     mixed += choice.value.starts_with("layers=");
@@ -103,7 +108,7 @@ TEST(RecomputeBudget, IsAsFastAsTheBestOfAllCombinations) {
 }
 
 TEST(RecomputeBudget, NamesTheClosestWhereNothingFits) {
-  RecomputeChoice choice = choose_recompute(3, 1000, cost);
+  RecomputeChoice choice = choose_recompute(3, 1000, no_away);
   EXPECT_GT(choice.cost.bytes, 1000);
   for (auto& level : recompute_levels) EXPECT_LE(choice.cost.bytes, cost(level).bytes);
   Recipe r = small("budget=1MB");
@@ -114,6 +119,45 @@ TEST(RecomputeBudget, NamesTheClosestWhereNothingFits) {
     EXPECT_EQ(e.code(), Exit::does_not_fit);
     EXPECT_NE(e.problem().find("the closest needs"), std::string::npos) << e.problem();
   }
+}
+
+// Against every number of layers away next to one level for the others.
+TEST(RecomputeBudget, WithOffloadSomeLayersTravelAndOthersRepeat) {
+  const Device h100 = described_device(find_data_sheet("h100"));
+  Recipe given;
+  settings_of(given).apply({{"model", {"gpt2-xl"}}, {"precision", {"bf16"}}, {"batch", {"8"}}});
+  given.model.layers = 6;
+  const SessionUse use = {.train = true, .update = true};
+  const StepTimer timer = assumed_step_times({}, h100);
+  auto cost_of = [&](const std::string& recompute, const std::string& offload) {
+    Recipe r = given;
+    r.recompute = recompute, r.pass_settings["offload"] = offload;
+    const CompiledSession s = compile(r, h100, session_programs(r, use), {.verify = false});
+    return StepCost{timer.ms(s, {}), s.planned_bytes()};
+  };
+  std::vector<StepCost> stay, away;
+  for (auto& level : recompute_levels) stay.push_back(cost_of(level, "none"));
+  for (int n = 1; n <= 5; ++n)
+    for (const char* others : {"pointwise", "full"})
+      away.push_back(cost_of(fmt::format("layers=pointwise:{}+{}", n, others), fmt::format("activations={}", n)));
+  const int64_t least = stay.back().bytes, most = stay.front().bytes;
+  int both = 0;
+  for (double share : {0.02, 0.1, 0.2, 0.35, 0.5}) {
+    Recipe r = given;
+    const int64_t budget = least + int64_t(share * double(most - least));
+    r.recompute = fmt::format("budget={}", budget), r.pass_settings["offload"] = "activations";
+    r = recompute_within_budget(r, h100, {}, {}, use);
+    const StepCost chosen = cost_of(r.recompute, r.pass_settings["offload"]);
+    EXPECT_LE(chosen.bytes, budget);
+    for (auto* list : {&stay, &away})
+      for (const StepCost& other : *list)
+        if (other.bytes <= budget) {
+          EXPECT_LE(chosen.ms, 1.005 * other.ms) << share << " " << r.recompute;
+        }
+    both += offload_choice(r.pass_settings["offload"]).activations == OffloadChoice::Activations::layers &&
+            r.recompute.find("full:") != r.recompute.npos;
+  }
+  EXPECT_GT(both, 0);
 }
 
 TEST(RecomputeBudget, IsReplacedByAValueThatFits) {

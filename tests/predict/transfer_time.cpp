@@ -84,6 +84,37 @@ TEST(TransferTime, GoesOnTopOfACalibration) {
   EXPECT_TRUE(listed);
 }
 
+// What computation hides is not counted, and it cannot hide more than its own time.
+TEST(TransferTime, OfActivationsIsWhatComputationDoesNotHide) {
+  DataSheet sheet = find_data_sheet("h100");
+  auto with = [](const char* what) {
+    GivenSettings given = plain;
+    given["offload"] = {what};
+    return given;
+  };
+  const FloorTime without = floor_time(session(sheet, plain), sheet);
+  CompiledSession s = session(sheet, with("activations"));
+  FloorTime t = floor_time(s, sheet);
+  EXPECT_GT(moved(s), 100e6);
+  EXPECT_EQ(moved(s), double(s.host_activations));
+  EXPECT_LT(t.transfers_ms, 0.01 * without.ms);
+  EXPECT_NE(text_of(t).find("activations move to the host and back at 64.00 GB/s"), std::string::npos) << text_of(t);
+  s = session(sheet, with("activations=all"));
+  t = floor_time(s, sheet);
+  const double both_ways = 2e3 * moved(s) / t.host_link.per_second;
+  EXPECT_GT(t.transfers_ms, std::max(0.0, both_ways - without.ms));
+  EXPECT_LT(t.transfers_ms, both_ways);
+  EXPECT_NEAR(t.ms - t.transfers_ms, without.ms, 0.05 * without.ms);
+  double rows = 0;
+  for (auto& row : t.profile.instrs) rows += row.ms;
+  EXPECT_NEAR(rows / t.ms, 1, 1e-9);
+  // With the optimizer's state, the two times add up.
+  const double state = floor_time(session(sheet, offloaded), sheet).transfers_ms;
+  const FloorTime sum = floor_time(session(sheet, with("optimizer+activations=all")), sheet);
+  EXPECT_NEAR(sum.transfers_ms, t.transfers_ms + state, 1e-6 * sum.transfers_ms);
+  EXPECT_NE(text_of(sum).find("state and activations move"), std::string::npos) << text_of(sum);
+}
+
 // A predicted profile is compared with one of the same phase.
 TEST(PlannedTime, ProfilesNameTheirPhase) {
   DataSheet sheet = find_data_sheet("h100");
@@ -109,7 +140,7 @@ TEST(TransferTime, OnACpuIsTrafficOfItsMemory) {
   set_work(step, s);
   HostLinkRate link = host_link_of(s, {{"bandwidth", 20e9, "measured"}}, nullptr);
   EXPECT_EQ(link.per_second, 10e9);
-  set_transfers(step, link);
+  set_transfers(step, s, link);
   EXPECT_NEAR(step.transfers_ms, 1e3 * 2 * moved(s) / 10e9, 1e-9);
   EXPECT_EQ(host_link_of(s, {{"host_link", 7e9, ""}, {"bandwidth", 20e9, ""}}, nullptr).per_second, 7e9) << "measured";
 }

@@ -96,7 +96,7 @@ const std::vector<Broken>& broken() {
        {"%late.copy_in reaches beyond its storage %buffer"}},
       {"host_memory_of_a_step",
        [](Sample& s) { s.p.at(s.x).space = MemorySpace::host; },
-       {"%x is in host memory, but only what is persistent may be"}},
+       {"%x is in host memory, but it is neither persistent nor a copy"}},
       {"a_view_in_other_memory",
        [](Sample& s) { s.p.at(s.q).space = MemorySpace::host; },
        {"%b.split_heads is in host memory, its storage %a.linear in device memory"}},

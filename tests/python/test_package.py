@@ -378,15 +378,16 @@ def test_scores_are_those_of_the_program(trained, folder):
     assert failed.value.code == 1
 
 
-def test_sampled_text_ends_at_a_stop(trained):
+def test_samples_of_many_prompts(trained):
     from crest import _score
 
     settings = {"temperature": 1.0, "seed": 1, "device": "cpu"}
-    text = _score.sample(trained, "The number", max_tokens=64, **settings)
-    document = crest.command("sample", run="runs/first", prompt="The number", max_tokens=64, **settings)
-    assert text == document["samples"][0]["text"]
-    stop = next(c for i, c in enumerate(text) if i and c.isascii() and c.isprintable() and c not in text[:i])
-    assert _score.sample(trained, "The number", max_tokens=64, stops=[stop], **settings) == text[: text.index(stop)]
+    one = crest.command("sample", run="runs/first", prompt="The number", max_tokens=64, **settings)["samples"][0]["text"]
+    stop = next(c for i, c in enumerate(one) if i and c.isascii() and c.isprintable() and c not in one[:i])
+    requests = [{"prompt": "The number", "max_tokens": 64}, {"prompt": "The number", "stop": [stop]}, {"prompt": "A"}]
+    first, second, _ = _score.samples(trained, requests, max_tokens=64, **settings)
+    assert first["text"] == one
+    assert (second["text"], second["finish"]) == (one[: one.index(stop)], "stop")
 
 
 def test_settings_of_generation():

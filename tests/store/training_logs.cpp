@@ -5,6 +5,7 @@
 #include "store/files.h"
 #include "store/import_log.h"
 #include "store/log_line.h"
+#include "store/result_rows.h"
 
 namespace crest::test {
 
@@ -280,6 +281,131 @@ TEST(TrainingLog, IsKnownByWhatItHolds) {
   EXPECT_EQ(imported(text).record.uid, imported(text).record.uid);
   EXPECT_NE(imported(text).record.uid, imported(text + "step 2 loss 1\n").record.uid);
   EXPECT_NE(imported(text).record.uid, imported(text, {.name = "other"}).record.uid);
+}
+
+namespace {
+
+// Lines of "Diagnosing memory usage with tf32", a conversation with Cursor, and their repetition.
+const char* const results_of_a_document =
+    "(Best of 50 steps; `dt` = average wall-time per step)\n\n"
+    "A) Baseline FP32 (no TF32)\n```\n"
+    "B16:  dt 340 ms   48 k tok/s   39 GB   \n"
+    "B32:  dt 670 ms   49 k tok/s   77 GB   (OOM on H100)\n```\n\n"
+    "B) FP32 + TF32 enabled\n```\n"
+    "B16:  dt 133 ms   123 k tok/s  42 GB   (+2.6\xC3\x97 throughput)\n```\n\n"
+    "D) Flash-Attention v2 (bf16)\n```\n"
+    "B16:  dt 87.7 ms  187 k tok/s  20 GB\n```\n"
+    "Ampere (A100, nightly): same change yields ~3 % speed-up.\n"
+    "4.  Analysis\n\n"
+    "```plaintext\n"
+    "B16:  dt 133 ms   123 k tok/s  42 GB   (+2.6\xC3\x97 throughput)\n```\n";
+
+ImportedText imported_text(const std::string& text, const LogDescription& description = {}) {
+  Folder folder;
+  LineReader lines(folder.write("terminal.txt", text), log_line_limit);
+  return import_text(lines, description);
+}
+
+}  // namespace
+
+TEST(ResultLine, AsPeopleWriteIt) {
+  auto r = scan_result_line("B16:  dt 340 ms   48 k tok/s   39 GB   ").row;
+  ASSERT_TRUE(r);
+  EXPECT_EQ(r->batch, 16);
+  EXPECT_EQ(r->step_ms, 340);
+  EXPECT_EQ(r->tokens_per_second, 48e3);
+  EXPECT_EQ(r->memory_bytes, 39e9);
+  EXPECT_FALSE(r->out_of_memory);
+  r = scan_result_line("\xE2\x80\xA2 batch size = 64, 0.322 s, tok/s: 204,000, 71GiB (OOM on H100) (second run)").row;
+  ASSERT_TRUE(r);
+  EXPECT_EQ(r->batch, 64);
+  EXPECT_EQ(r->step_ms, 322);
+  EXPECT_EQ(r->tokens_per_second, 204e3);
+  EXPECT_EQ(r->memory_bytes, 71 * 0x1p30);
+  EXPECT_TRUE(r->out_of_memory);
+  EXPECT_EQ(r->note, "OOM on H100; second run");
+  r = scan_result_line("| B64 | 3.1e5 tok/s |").row;
+  ASSERT_TRUE(r);
+  EXPECT_EQ(r->tokens_per_second, 3.1e5);
+  EXPECT_TRUE(scan_result_line("B128: out of memory").row->out_of_memory);
+  EXPECT_FALSE(scan_result_line("B8: 12 ms, no OOM").row->out_of_memory);
+  EXPECT_TRUE(scan_result_line("B64: killed").labeled);
+  EXPECT_FALSE(scan_result_line("B64: killed").row);
+  for (const char* line : {"B2 is the baseline", "batch 100: loss 2.5, 40 ms", "B) FP32",
+                           "Batch sizes (B): 16 / 32 / 64", "b*s = 2048", "B16x: 12 ms", "12 ms", ""})
+    EXPECT_FALSE(scan_result_line(line).labeled) << line;
+  EXPECT_TRUE(std::isnan(scan_result_line("B4: 12 ms, 7 b parameters, +15 % time").row->memory_bytes));
+}
+
+TEST(ResultLine, AnyBytes) {
+  const std::string seed = "\xE2\x80\xA2 B16: dt 3.1e5 ms  48 k tok/s: 1,234 39 GB (OOM (on) H100\n";
+  for (uint64_t i = 0; i < 5'000; ++i) {
+    std::string text = seed;
+    for (uint64_t k = 0; k < 6; ++k) {
+      uint64_t bits = random_bits(5, i, k);
+      if (bits & 1)
+        text[bits / 512 % text.size()] = char(bits >> 1);
+      else
+        text.erase(bits / 512 % text.size(), bits / 2 % 4);
+      if (text.empty()) text = "1";
+    }
+    if (auto row = scan_result_line(text).row) {
+      EXPECT_GT(row->batch, 0);
+      EXPECT_FALSE(std::isinf(row->step_ms) || row->step_ms <= 0) << text;
+    }
+  }
+  scan_result_line("B16: " + std::string(1'000'000, '9') + " ms");
+}
+
+TEST(Results, OfADocumentAreARunForEachLine) {
+  ImportedText text = imported_text(results_of_a_document, {.model = "gpt2-124M", .seq = 1024});
+  ASSERT_TRUE(text.results);
+  EXPECT_FALSE(text.log);
+  const ImportedResults& r = *text.results;
+  ASSERT_EQ(r.records.size(), 4u);
+  EXPECT_EQ(r.out_of_memory, 1);
+  EXPECT_EQ(r.repeated, 1);
+  EXPECT_EQ(r.unreadable, 0);
+  const RunRecord &fp32 = r.records[0], &oom = r.records[1], &flash = r.records[3];
+  EXPECT_EQ(fp32.kind, "log");
+  EXPECT_EQ(fp32.status, "done");
+  const auto expected = nlohmann::ordered_json{
+      {"model", "gpt2-124M"}, {"seq", 1024}, {"variant", "A) Baseline FP32 (no TF32)"}, {"batch", 16}};
+  EXPECT_EQ(fp32.recipe.dump(), expected.dump());
+  EXPECT_EQ(fp32.result["step_ms_median"], 340);
+  EXPECT_EQ(fp32.result["tokens_per_second"], 48e3) << "as written, not 16 x 1024 / 340 ms";
+  EXPECT_EQ(fp32.result["memory"]["device_peak_bytes"], 39'000'000'000);
+  EXPECT_EQ(oom.status, "out_of_memory");
+  EXPECT_EQ(oom.recipe["variant"], fp32.recipe["variant"]);
+  EXPECT_EQ(oom.result["step_ms_median"], 670) << "the text has both";
+  EXPECT_EQ(oom.result["note"], "OOM on H100");
+  EXPECT_EQ(flash.recipe["variant"], "D) Flash-Attention v2 (bf16)");
+  EXPECT_EQ(fp32.grid, flash.grid);
+  EXPECT_NE(fp32.uid, flash.uid);
+  EXPECT_EQ(fp32.uid,
+            imported_text(results_of_a_document, {.model = "gpt2-124M", .seq = 1024}).results->records[0].uid);
+  expect_says(error_of([&] { imported_text(results_of_a_document, {.batch = 16}); }), {"--batch", "Leave it out"});
+}
+
+TEST(Results, WhatIsNotReadIsCounted) {
+  const ImportedResults r =
+      *imported_text("prose\nB16: 10 ms\nB32: killed\nB64: segfault\nB16: 12 ms\nB8: OOM\n").results;
+  EXPECT_EQ(r.unreadable, 2);
+  EXPECT_EQ(r.first_unreadable, "line 3: B32: killed");
+  EXPECT_EQ(r.lines, 6);
+  EXPECT_EQ(r.others, 1);
+  ASSERT_EQ(r.records.size(), 3u);
+  EXPECT_EQ(r.records[0].recipe["variant"], "prose");
+  EXPECT_EQ(r.records[1].recipe["variant"], "prose (2)") << "another figure of the same batch is another recipe";
+  EXPECT_FALSE(r.records[2].result.contains("step_ms_median"));
+  EXPECT_EQ(r.records[0].result["first_unreadable"], r.first_unreadable);
+  // With steps a text is a log, and the rows are told of.
+  ImportedText log = imported_text("step 1 loss 2\nB16: 10 ms\n");
+  ASSERT_TRUE(log.log);
+  EXPECT_EQ(log.results_left_out, 1);
+  // Rate from batch, sequence and time, where the text has none.
+  const RunRecord by_time = imported_text("B16: 8 ms\n", {.seq = 1000}).results->records[0];
+  EXPECT_EQ(by_time.result["tokens_per_second"], 2e6);
 }
 
 }  // namespace crest::test

@@ -44,7 +44,7 @@ TEST(ContextRanks, TrainLikeOne) {
                         Case{false, quarters, 2, "on", "full", "bucket", "none", "documents"},
                         Case{true, quarters, 1, "off", "none", "each", "none", "stream", "none", 9},
                         Case{false, of_data, 1, "off", "none", "overlap"},
-                        Case{true, of_data, 2, "on", "auto", "bucket", "gradients", "documents"},
+                        Case{true, of_data, 2, "on", "auto", "bucket", "gradients", "documents", "activations=all"},
                         Case{true, halves, 1, "on", "none", "flat", "optimizer", "documents", "optimizer", 7},
                         Case{false, of_data, 1, "on", "full", "bucket", "weights"},
                         Case{true, of_heads, 1, "on", "none", "flat"}, Case{true, of_layers, 3, "on", "none", "flat"},

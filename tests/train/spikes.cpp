@@ -57,7 +57,7 @@ class Spikes : public RunTest {
   void SetUp() override {
     RunTest::SetUp();
     const TrainOptions o = options();
-    prepare_spiked(folder, "spikes", size_t(o.recipe.seq_length()), o.seed, 2 * noisy, 2 * calm);
+    prepare_spiked(folder.path(), "spikes", size_t(o.recipe.seq_length()), o.seed, 2 * noisy, 2 * calm);
   }
   std::string read(const std::string& name) const { return read_file(folder / name, uint64_t(1) << 30); }
   TrainOptions with(const std::string& run, const std::string& on_spike, int64_t steps) const {

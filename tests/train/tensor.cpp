@@ -35,7 +35,7 @@ TEST(TensorRanks, TrainLikeOne) {
   };
   for (const Case& c : {Case{true, two, 1, "on", "none", "flat"}, Case{true, square, 2, "on", "full", "bucket"},
                         Case{false, square, 1, "off", "none", "each"},
-                        Case{false, four, 2, "on", "auto", "overlap", "none", "none", 4, "rows"},
+                        Case{false, four, 2, "on", "auto", "overlap", "none", "activations=all", 4, "rows"},
                         Case{true, square, 1, "on", "none", "flat", "optimizer", "optimizer"},
                         Case{false, square, 2, "on", "none", "bucket", "gradients"},
                         Case{true, square, 1, "on", "full", "bucket", "weights", "none", 4, "rows"},

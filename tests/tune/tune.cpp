@@ -223,7 +223,7 @@ TEST(Tune, Fp8ComesWithTheLossThatItCosts) {
 
 // Figures in sentences are the figures of the named pages.
 TEST(Tune, KnownEffectsAreOnTheirPages) {
-  for (auto* effect : {&fp8_loss, &unpadded_vocabulary}) {
+  for (auto* effect : {&fp8_loss, &unpadded_vocabulary, &hopper_alignment, &hopper_head_sizes}) {
     std::string page = read_file(std::string(CREST_TEST_DIR) + "/../" + effect->page, 1 << 20);
     EXPECT_NE(page.find(effect->figures), std::string::npos) << effect->page << ": " << effect->figures;
     std::string number;  // each number of the sentence stands on the page, or follows from two of them

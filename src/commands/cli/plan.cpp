@@ -197,9 +197,11 @@ void print_memory(const PlanReport& r, int rows) {
     fmt::print("  NCCL {}: {} by estimate{}\n", c.axes == Axes::all() ? "between all ranks" : "along " + c.axes.text(),
                format_bytes(double(c.bytes)),
                c.peers ? fmt::format(", with sends to or from {}", format_number_of(c.peers, "rank")) : "");
-  if (s.host_bytes)
-    fmt::print("  {} of optimizer state in host memory{}{}\n", format_bytes(double(s.host_bytes)),
-               r.ranks > 1 ? " for each rank" : "", s.device.kind == "cpu" ? " (a CPU has one memory for both)" : "");
+  for (auto& [bytes, what] :
+       {std::pair{s.host_bytes - s.host_activations, "optimizer state"}, {s.host_activations, "activations"}})
+    if (bytes)
+      fmt::print("  {} of {} in host memory{}{}\n", format_bytes(double(bytes)), what,
+                 r.ranks > 1 ? " for each rank" : "", s.device.kind == "cpu" ? " (a CPU has one memory for both)" : "");
   if (s.find("train.forward") >= 0)
     fmt::print("  {} of activations are kept for the backward pass{}\n", format_bytes(double(s.kept_bytes())),
                r.ranks > 1 ? " by each rank" : "");

@@ -54,7 +54,8 @@ int run_report(const ReportFlags& o) {
 
 std::function<int()> setup_report(CLI::App& app) {
   auto o = std::make_shared<ReportFlags>();
-  app.add_option("RUN", o->runs.names, "runs (id, uid, name or folder), or files (exports, profiles, training logs)");
+  app.add_option("RUN", o->runs.names,
+                 "runs (id, uid, name or folder), or files (exports, profiles, training logs, tables of results)");
   app.add_option("--grid", o->runs.grid, "all runs of this grid (latest: the newest grid)");
   app.add_option("--kind", o->runs.kind, "all runs of this kind: bench, profile, train, ...");
   app.add_flag("--all", o->runs.all, "all runs of the run database");

@@ -85,15 +85,33 @@ int run_export(RunsOptions& o) {
   return 0;
 }
 
+static void print_results(const ImportedFile& f, const ImportedResults& r) {
+  to_stderr("{}: {} of {}{} -> {}{}\n", printable(f.path), format_number_of(int64_t(r.records.size()), "result"),
+            format_number_of(r.lines, "line"),
+            r.out_of_memory ? fmt::format(", {} out of memory", r.out_of_memory) : "",
+            format_number_of(int64_t(f.added.ids.size()), "run"),
+            f.added.known ? fmt::format("; {} already there", f.added.known) : "");
+  if (r.repeated) to_stderr("  {} that repeat an earlier one were skipped.\n", format_number_of(r.repeated, "line"));
+  if (r.unreadable)
+    to_stderr("  {} with a batch size and without a figure were skipped, the first in {}\n",
+              format_number_of(r.unreadable, "line"), r.first_unreadable);
+  if (!f.added.ids.empty()) to_stderr("  report on them with: crest report --grid latest -o report.md\n");
+}
+
 static void print_imported(const ImportedFile& f) {
-  if (!f.log)
+  if (!f.text)
     return to_stderr("{}: {} runs imported, {} were already there\n", printable(f.path), f.added.ids.size(),
                      f.added.known);
-  to_stderr("{}: {} steps and {} validations of {} lines{}\n", printable(f.path), f.log->steps, f.log->validations,
-            f.log->lines, f.added.known ? "; this log was already there" : fmt::format(" -> run {}", f.added.ids[0]));
-  if (f.log->numbered) to_stderr("  The log does not number its steps; they were numbered by row.\n");
-  if (f.log->without_unit > 0)
-    to_stderr("  {} times or sizes without a unit (ms, s, MB, ...) were skipped.\n", f.log->without_unit);
+  if (f.text->results) return print_results(f, *f.text->results);
+  const ImportedLog& log = *f.text->log;
+  to_stderr("{}: {} steps and {} validations of {} lines{}\n", printable(f.path), log.steps, log.validations, log.lines,
+            f.added.known ? "; this log was already there" : fmt::format(" -> run {}", f.added.ids[0]));
+  if (log.numbered) to_stderr("  The log does not number its steps; they were numbered by row.\n");
+  if (log.without_unit > 0)
+    to_stderr("  {} times or sizes without a unit (ms, s, MB, ...) were skipped.\n", log.without_unit);
+  if (f.text->results_left_out)
+    to_stderr("  {} of results by batch size were skipped: the text has training steps.\n",
+              format_number_of(f.text->results_left_out, "line"));
 }
 
 int run_import(const RunsOptions& o) {

@@ -15,16 +15,20 @@
 #include "core/error.h"
 #include "core/io.h"
 #include "core/text.h"
+#include "core/timer.h"
 #include "inference/sample_model.h"
+#include "inference/score_model.h"
 #include "terminal/print_json.h"
 
 namespace crest {
 
 namespace {
 
+constexpr uint64_t max_prompts_bytes = uint64_t(1) << 30;
+
 struct SampleFlags {
   SampleOptions sample;
-  std::string prompt_file, tokens, base;
+  std::string prompt_file, prompts, tokens, base;
   DeviceOptions device;
   StoreFile store;
   bool no_echo = false, json = false;
@@ -47,9 +51,9 @@ std::vector<int64_t> parse_ids(const std::string& text) {
 
 // Reads the prompt, once the other options are checked.
 void read_prompt(SampleFlags& o) {
-  if (int(o.has_prompt) + int(!o.prompt_file.empty()) + int(o.has_tokens) > 1)
-    fail_usage("give only one of --prompt, --prompt-file and --prompt-tokens (also --tokens)", "crest sample",
-               "--max-tokens limits the length of the text.");
+  if (int(o.has_prompt) + int(!o.prompt_file.empty()) + int(!o.prompts.empty()) + int(o.has_tokens) > 1)
+    fail_usage("give only one of --prompt, --prompt-file, --prompts and --prompt-tokens (also --tokens)",
+               "crest sample", "--max-tokens limits the length of the text.");
   if (o.has_tokens) o.sample.tokens = parse_ids(o.tokens);
   validate(o.sample);
   if (!o.prompt_file.empty()) o.sample.prompt = read_input(o.prompt_file, max_prompt_bytes);
@@ -64,7 +68,7 @@ void ask_for_prompt(SampleFlags& o) {
 
 SampledText sample(const SampleFlags& o, ModelSampler& sampler, TextOutput& out, int64_t number) {
   if (!o.has_tokens && !o.no_echo) out.write(o.sample.prompt);
-  SampledText s = sampler.sample(number, [&](std::string_view piece) { out.write(piece); });
+  SampledText s = sampler.sample(0, number, [&](std::string_view piece) { out.write(piece); });
   out.write("\n");
   message("sample   {}, {:.1f} tokens/s; prompt of {} in {}; end: {}", format_number_of(s.tokens, "token"),
           s.tokens_per_second(), format_number_of(int64_t(sampler.prompt_tokens()), "token"),
@@ -76,9 +80,41 @@ SampledText sample(const SampleFlags& o, ModelSampler& sampler, TextOutput& out,
   return s;
 }
 
+// One line of JSON for each sample of each prompt.
+int run_prompts(SampleFlags& o) {
+  const std::string where = input_name(o.prompts);
+  if (o.prompts == "-" && isatty(STDIN_FILENO))
+    fail_usage("standard input is a terminal", "--prompts", "Pipe lines into it, or name a file of them.");
+  std::vector<std::string> ignored;
+  auto requests = parse_sample_requests(read_input(o.prompts, max_prompts_bytes), where, o.sample, ignored);
+  if (!ignored.empty()) message("crest: warning: {}: ignored keys: {}", where, printable(join(ignored, ", ")));
+  LoadedModel model = open_model_of_command(o.sample.run, o.base);
+  o.sample.device = o.device.find();
+  o.sample.memory_limit = o.device.limit(o.sample.device);
+  ModelSampler sampler(o.sample, model, std::move(requests), [&](size_t i) { return place_of_line(where, i); });
+  print_model(model, sampler.recipe(), o.sample.device);
+  const Timer timer;
+  int64_t tokens = 0, cut = 0;
+  for (size_t i = 0; i < sampler.requests().size(); ++i) {
+    cut += sampler.prompt_given(i) > sampler.prompt_tokens(i);
+    for (int64_t number = 0; number < o.sample.samples; ++number) {
+      const SampledText s = sampler.sample(i, number, [](std::string_view) {});
+      tokens += s.tokens;
+      write_output(sampler.to_json(i, number, s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    }
+  }
+  if (cut)
+    message("crest: warning: only the end of {} was used: the model's context is {}", format_number_of(cut, "prompt"),
+            model.config.cached_context());
+  message("sample   {}, {} in {}", format_number_of(int64_t(sampler.requests().size()), "prompt"),
+          format_number_of(tokens, "token"), format_duration(timer.seconds()));
+  return 0;
+}
+
 int run_sample(SampleFlags& o) {
   if (!o.has_run) o.sample.run = newest_run(o.store);
   read_prompt(o);
+  if (!o.prompts.empty()) return run_prompts(o);
   LoadedModel model = open_model_of_command(o.sample.run, o.base);
   if (!model.text_problem.empty()) message("crest: warning: {}", model.text_problem);
   if (model.tokenizer) ask_for_prompt(o);
@@ -112,6 +148,9 @@ std::function<int()> setup_sample(CLI::App& app) {
   auto* prompt =
       app.add_option("--prompt", s.prompt, "text to continue (default: asks in a terminal, else starts a new text)");
   app.add_option("--prompt-file", o->prompt_file, "file with the prompt, or - (standard input)")->type_name("FILE");
+  app.add_option("--prompts", o->prompts,
+                 "lines {\"prompt\": TEXT} of a file, or - (standard input): prints a line of JSON for each")
+      ->type_name("FILE");
   auto* tokens =
       app.add_option("--prompt-tokens,--tokens", o->tokens, "prompt as token ids 1,2,3; the output is ids too")
           ->type_name("IDS");

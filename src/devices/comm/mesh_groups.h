@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "comm/comm.h"
 #include "program/mesh.h"
@@ -35,7 +36,13 @@ class MeshGroups {
   void leave() const;
   void released(const void* allocation, bool wait) const;
 
+  // A runtime of the host adds the seconds that its computation spent in collectives or waited for
+  // them, with the wait for other ranks. take_waited() returns those since its last call.
+  void waited(double seconds) const { waited_ += seconds; }
+  double take_waited() const { return std::exchange(waited_, 0); }
+
  private:
+  mutable double waited_ = 0;
   Mesh mesh_;
   Communicator& world_;
   std::map<Axes, std::unique_ptr<Communicator>> parts_;

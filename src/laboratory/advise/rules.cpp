@@ -4,6 +4,7 @@
 
 #include "core/text.h"
 #include "plan/recipe_settings.h"
+#include "predict/known_effects.h"
 
 namespace crest {
 
@@ -77,14 +78,29 @@ std::string no_tensor_cores(const AdviceCase& c) {
 static int64_t element_bytes(const AdviceCase& c) {
   return c.recipe.precision == "tf32" ? 4 : c.recipe.precision == "fp8" ? 1 : 2;
 }
-static int64_t aligned_bytes(const AdviceCase& c) { return c.device.sm >= 80 ? 128 : 16; }
 
-int64_t aligned_elements(const AdviceCase& c) { return aligned_bytes(c) / element_bytes(c); }
+// Full speed needs operand sizes in multiples of these bytes, by the device's generation.
+struct Alignment {
+  int64_t bytes;
+  std::string source;
+};
+static Alignment alignment_of(const AdviceCase& c) {
+  const int sm = c.device.sm;
+  const std::string guide = "NVIDIA, Matrix Multiplication Background User's Guide, table 1";
+  if (sm == 80) return {128, guide + ", for the A100"};
+  if (sm < 90 || sm >= 120) return {16, guide};
+  if (sm >= 100) return {128, "as on compute capability 9.0; not measured on this one"};
+  const bool half = c.recipe.precision == "bf16" || c.recipe.precision == "fp16";
+  return {128, (half ? "measured: " : "as measured in bf16: ") + std::string(hopper_alignment.text)};
+}
+
+int64_t aligned_elements(const AdviceCase& c) { return alignment_of(c).bytes / element_bytes(c); }
 int64_t needed_elements(const AdviceCase& c) { return 16 / element_bytes(c); }
 
 std::string alignment_text(const AdviceCase& c) {
-  return fmt::format("{} bytes, {} elements of {}, on compute capability {}.{}", aligned_bytes(c), aligned_elements(c),
-                     c.recipe.precision, c.device.sm / 10, c.device.sm % 10);
+  const Alignment a = alignment_of(c);
+  return fmt::format("{} bytes, {} elements of {}, on compute capability {}.{} ({})", a.bytes, aligned_elements(c),
+                     c.recipe.precision, c.device.sm / 10, c.device.sm % 10, a.source);
 }
 
 }  // namespace rule

@@ -20,8 +20,8 @@ Recipe with(Recipe recipe, const std::string& setting, const std::string& value)
 // Why the rules about sizes do not apply: the matrix products do not run on tensor cores. "": they
 // do.
 std::string no_tensor_cores(const AdviceCase& c);
-// Operand sizes should be a multiple of this many elements for full speed (128 bytes from compute
-// capability 8.0 on, 16 before), and a text saying so.
+// Operand sizes should be a multiple of this many elements for full speed, by the device's
+// generation and the type. The text names the source.
 int64_t aligned_elements(const AdviceCase& c);
 std::string alignment_text(const AdviceCase& c);
 // Elements in 16 bytes, the minimum for tensor cores.

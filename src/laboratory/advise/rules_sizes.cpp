@@ -46,11 +46,43 @@ Checked tokens(const AdviceCase& c, Planner& planner) {
                 "");
 }
 
+// The kernels for compute capability 9.0 take heads of 64 and 128 elements
+// (backend/cuda/attention_sm90_entry.h). Other sizes run in slower ones.
+static Checked flash_head_size(const AdviceCase& c) {
+  const ModelConfig& m = c.recipe.model;
+  const std::string size = fmt::format("h/a = {}", m.head_dim);
+  if (c.device.sm < 90 || c.device.sm >= 100)
+    return holds(size +
+                 "; flash attention reads heads in its own tiles; by head size it is measured on compute "
+                 "capability 9.0 only");
+  if (m.head_dim == 64 || m.head_dim == 128) return holds(fmt::format("{}: {}", size, hopper_head_sizes.text));
+  if (m.head_dim < 64) return holds(size + " is below 64: the rule head-ratio covers it");
+  if (m.head_dim > 128) return holds(size + " is above 128; not measured");
+  const std::string condition =
+      fmt::format("flash attention with {}, neither 64 nor 128: {}", size, hopper_head_sizes.text);
+  for (int64_t target : {128, 64}) {
+    const int64_t width = m.heads * m.head_dim, group = m.heads / m.kv_heads;
+    if (width % (target * group)) continue;
+    Recipe other = c.given;
+    other.model.heads = width / target, other.model.head_dim = target;
+    other.model.kv_heads = other.model.heads / group;
+    return advise({{.condition = condition,
+                    .change = fmt::format("heads = {}, head_dim = {} in the model's file, if its accuracy allows",
+                                          other.model.heads, target),
+                    .recipe = other,
+                    .other_model = true}},
+                  "");
+  }
+  return advise({{.condition = condition,
+                  .change = "a width that heads of 64 or 128 divide, in the model's file",
+                  .other_model = true}},
+                "");
+}
+
 Checked head_size(const AdviceCase& c, Planner&) {
   if (std::string why = no_tensor_cores(c); !why.empty()) return does_not_apply(why);
   const ModelConfig& m = c.recipe.model;
-  if (c.recipe.attention == "flash")
-    return holds(fmt::format("h/a = {}; flash attention reads heads in its own tiles", m.head_dim));
+  if (c.recipe.attention == "flash") return flash_head_size(c);
   AdviceCase attention = c;
   if (c.recipe.precision == "fp8") attention.recipe.precision = "bf16";  // fp8 applies only to linear layers
   int64_t multiple = aligned_elements(attention);

@@ -10,12 +10,14 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/to_stderr.h"
+#include "device/data_sheet.h"
 #include "device/rank_device.h"
 #include "host/memory.h"
 #include "host/stop_signal.h"
 #include "measure/gemm.h"
 #include "model/parameters.h"
 #include "plan/plan_json.h"
+#include "plan/step_flops.h"
 #include "plan/what_fits.h"
 #include "predict/defaults.h"
 #include "profile/profile_rows.h"
@@ -140,6 +142,8 @@ BenchRow BenchMeasure::finished_row(PhaseRunner& runner, const BenchTask& task, 
   row.seconds = seconds;
   row.tokens = phase_tokens(s.recipe, runner.phase());
   row.flops = phase_flops(s, runner.phase(), convention_);
+  row.hardware_flops = row.flops;
+  if (convention_ == FlopsConvention::palm && !is_forward(runner.phase())) row.hardware_flops += recomputed_flops(s);
   row.convention = describe(convention_, s.recipe, runner.phase());
   row.held = runner.held_bytes();
   row.device_peak = task.device.kind == "cuda" ? runner.device_bytes() : peak_resident_bytes();
@@ -155,6 +159,9 @@ BenchRow BenchMeasure::finished_row(PhaseRunner& runner, const BenchTask& task, 
     row.peak.flops_per_second *= s.recipe.ranks;
     row.peak.source += fmt::format(", of {} ranks", s.recipe.ranks);
   }
+  const DataSheet* sheet = task.device.kind == "cuda" ? data_sheet_of(task.device.name) : nullptr;
+  if (sheet && !o_.no_mfu)
+    if (auto rate = sheet->peak(s.recipe.precision)) row.sheet = {*rate * s.recipe.ranks, sheet->title};
   return row;
 }
 

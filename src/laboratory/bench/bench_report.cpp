@@ -15,8 +15,8 @@ namespace crest {
 
 using Json = nlohmann::ordered_json;
 
-double BenchRow::mfu() const {
-  return peak.flops_per_second > 0 ? model_flops_per_second() / peak.flops_per_second : NAN;
+double BenchRow::share(double of_flops, const BenchPeak& of) const {
+  return of.flops_per_second > 0 ? of_flops / seconds.median() / of.flops_per_second : NAN;
 }
 
 namespace {
@@ -55,6 +55,12 @@ Json to_json(const BenchRow& row) {
     json["tokens_per_second"] = row.tokens_per_second();
     json["model_tflops"] = row.model_flops_per_second() / 1e12;
     json["mfu"] = number_or_null(row.mfu());
+    json["hfu"] = number_or_null(row.hfu());
+    if (row.sheet.flops_per_second > 0)
+      json["data_sheet"] = {{"source", row.sheet.source},
+                            {"peak_flops_per_second", row.sheet.flops_per_second},
+                            {"mfu", row.share(row.flops, row.sheet)},
+                            {"hfu", row.share(row.hardware_flops, row.sheet)}};
     json["power_w"] = row.watts ? Json(*row.watts) : Json(nullptr);
     json["other_load"] = row.other_load ? Json(*row.other_load) : Json(nullptr);
     json["joules_per_token"] = row.watts ? Json(*row.watts / row.tokens_per_second()) : Json(nullptr);

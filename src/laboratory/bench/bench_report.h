@@ -29,8 +29,10 @@ struct BenchRow {
   std::set<std::string> throttle_reasons;  // device/throttle.h
   int64_t tokens = 0;                      // per run
   double flops = 0;                        // per run
+  double hardware_flops = 0;               // and the recomputed ones, for hfu
   std::string convention;
   BenchPeak peak;
+  BenchPeak sheet;  // the peak of the device's data sheet
   // Bytes of one rank. planned: arenas by plan; held: allocated arenas; device_peak: peak resident
   // set, or device memory in use.
   int64_t planned = 0, held = 0, device_peak = 0;
@@ -46,7 +48,9 @@ struct BenchRow {
   double tokens_per_second() const { return double(tokens) / seconds.median(); }
   double model_flops_per_second() const { return flops / seconds.median(); }
   // NaN without a peak.
-  double mfu() const;
+  double mfu() const { return share(flops, peak); }
+  double hfu() const { return share(hardware_flops, peak); }
+  double share(double of_flops, const BenchPeak& of) const;
 };
 
 nlohmann::ordered_json to_json(const BenchRow& row);

@@ -89,6 +89,8 @@ class BenchTable {
       if (!is_peer(row) && has_times(row))
         held_ |= number(row["memory"], "measured_peak_bytes") != number(row["memory"], "planned_bytes");
       power_ |= std::isfinite(number(row, "power_w"));
+      hfu_ |= std::isfinite(number(row, "hfu"));
+      sheet_ |= row.contains("data_sheet");
     }
     phases_ = phases.size() > 1;
   }
@@ -128,6 +130,8 @@ class BenchTable {
     if (throttling_) add("throttled", 4);
     if (floors_) add("noise floor", 5);
     add("tokens/s", 0), add("TFLOP/s", 7), add("MFU", 0);
+    if (hfu_) add("HFU", 5);
+    if (sheet_) add("of data sheet", 6);
     if (power_) add("W", 5), add("J/token", 5);
     add("planned", 2);
     if (held_) add("held", 8);
@@ -152,12 +156,19 @@ class BenchTable {
     auto floor = floor_of(row);
     if (floors_) out.push_back(floor ? fmt::format("{:.1f}%", 100 * *floor) : "");
     add_rates(row, out);
+    if (hfu_) out.push_back(percent(number(row, "hfu")));
+    if (sheet_) {
+      const Json sheet = row.value("data_sheet", Json::object());
+      const std::string mfu = percent(number(sheet, "mfu")), hfu = percent(number(sheet, "hfu"));
+      out.push_back(mfu == hfu ? mfu : mfu + ", " + hfu);
+    }
     if (power_) add_power(row, out);
     if (!is_peer(row)) add_memory(row["memory"], out);
     add_notes(row);
     return out;
   }
 
+  static std::string percent(double share) { return std::isfinite(share) ? fmt::format("{:.1f}%", 100 * share) : ""; }
   static void add_rates(const Json& row, std::vector<std::string>& out) {
     double rate = number(row, "tokens_per_second"), mfu = number(row, "mfu");
     out.push_back(std::isfinite(rate) ? fmt::format("{:.0f}", rate) : "");
@@ -188,6 +199,11 @@ class BenchTable {
     size_t peak = said.find("; MFU against ");
     note(fmt::format("TFLOP/s of {}: {}", text(row["phase"]), said.substr(0, peak)));
     if (peak != said.npos) note(fmt::format("{}: {}", text(row["recipe"]["precision"]), said.substr(peak + 2)));
+    if (std::isfinite(number(row, "hfu")) && !said.starts_with("executed"))
+      note("HFU: also counts the matmuls and the attention that recompute repeats");
+    if (auto sheet = row.find("data_sheet"); sheet != row.end())
+      note(fmt::format("of data sheet: MFU and HFU against the {} of {}, as crest flops has them",
+                       format_si(number(*sheet, "peak_flops_per_second"), "FLOP/s"), text((*sheet)["source"])));
     if (row.value("throttled", 0) > 0) {
       std::vector<std::string> reasons = row["throttle_reasons"];
       note(fmt::format("throttled: samples taken while the device was throttled ({})", join(reasons, ", ")));
@@ -198,7 +214,7 @@ class BenchTable {
                                                         "recompute", "batch",     "seq"};
   const std::vector<Json>& rows_;
   std::vector<std::string> settings_, notes_;
-  bool throttling_ = false, floors_ = false, power_ = false;
+  bool throttling_ = false, floors_ = false, power_ = false, hfu_ = false, sheet_ = false;
   bool phases_ = false;  // rows differ in phase
   bool held_ = false;    // a row holds more or less memory than planned
 };

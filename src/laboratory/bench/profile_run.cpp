@@ -33,6 +33,7 @@ void say(const std::string& line) { to_stderr("{}\n", printable(line, 400)); }
 }  // namespace
 
 ProfileRun::ProfileRun(ProfileTask task) : task_(std::move(task)) {
+  parts_.begin("compile");
   const int stage = task_.group ? stage_of_rank(task_.recipe, task_.group->rank()) : 0;
   session_ = compile_phase(task_.recipe, task_.device, task_.phase, {.stage = stage});
   check_fits(session_, task_.limit / task_.recipe.data_parallel);
@@ -77,7 +78,6 @@ Profile ProfileRun::measure() {
 ProfilerOptions ProfileRun::profiler_options() const {
   ProfilerOptions options;
   options.timers = task_.timers;
-  options.before_run = check_interrupt;
   options.note = say;
   options.rule.warmup = task_.warmup;
   options.rule.max_seconds = task_.max_seconds;
@@ -99,20 +99,38 @@ ProfilerOptions ProfileRun::profiler_options() const {
 }
 
 Profile ProfileRun::profiled() {
+  parts_.begin("limits");
   ProfilerOptions options = profiler_options();
   const Recipe& r = task_.recipe;
   say(fmt::format("profiling {} {}, {}, batch {}, seq {} ...", r.model.name, name(task_.phase), r.precision, r.batch,
                   r.seq_length()));
-  reset_peak_resident();
   try {
+    parts_.begin("weights");
     PhaseRunner runner = make_runner();
+    int runs = 0;
+    options.before_run = [&] {
+      check_interrupt();
+      if (runs < 2) parts_.begin(runs++ == 0 ? "first step" : "steps");
+    };
     Profile profile = run_profiler(runner, options);
+    record_memory(profile.memory);
     if (task_.samples == 0)
       if (std::string note = few_samples_note(profile.step_ms.size(), task_.max_seconds); !note.empty()) say(note);
     return profile;
   } catch (const std::bad_alloc&) {
     throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }
+}
+
+// The profiler's own peak of a CPU is of the last part alone.
+void ProfileRun::record_memory(ProfileMemory& memory) {
+  int64_t peak = 0;
+  for (const MemoryPart& p : parts_.end()) {
+    memory.process.push_back({p.part, p.start, p.peak.value_or(-1), p.end});
+    if (p.part == "weights") peak = 0;
+    peak = std::max(peak, p.peak.value_or(peak_resident_bytes()));
+  }
+  if (task_.device.kind == "cpu") memory.device_peak_bytes = peak;
 }
 
 PhaseRunner ProfileRun::make_runner() {

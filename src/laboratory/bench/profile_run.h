@@ -6,6 +6,7 @@
 #include "bench/phase_runner.h"
 #include "bench/profiler.h"
 #include "device/conditions.h"
+#include "host/memory_parts.h"
 #include "plan/alternatives.h"
 #include "store/record_options.h"
 
@@ -45,7 +46,10 @@ class ProfileRun {
   PhaseRunner make_runner();
   void store(RunRecord& record, const Profile& profile, const Conditions& before);
 
+  void record_memory(ProfileMemory& memory);
+
   ProfileTask task_;
+  MemoryParts parts_{"start"};
   CompiledSession session_;
   std::vector<Alternative> alternatives_;
   double flops_per_token_ = 0;

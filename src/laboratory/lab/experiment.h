@@ -52,13 +52,16 @@ struct Variant {
   std::string only;  // "tiny", "cpu" or "tiny.cpu": the variant exists only there; "": everywhere
 };
 
-// The conditions of a claim. If they are not met, the claim is not comparable.
+// The conditions of a claim. If they are not met, the claim is not comparable. Without the evidence
+// it is inconclusive.
 struct Conditions {
   std::string name;           // in the file; "": they belong to a single claim
   std::string about;          // in words: "GPT-2 124M on an H100"
   std::string unavailable;    // why no measurement can meet them; "": some can
   Formula needs;              // on the device and the whole table; text "" = nothing
   std::vector<Filter> where;  // the claim reads only matching measurements
+  Formula evidence;           // what the measurements must show for a verdict; text "" = nothing
+  std::string lacking;        // in words, if they do not: "the library chose different tiles"
 };
 
 struct Claim {

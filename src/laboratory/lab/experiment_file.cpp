@@ -225,12 +225,13 @@ class Reader {
     for (auto&& [key, node] : *all) {
       if (!node.is_table()) wrong(node, "conditions must be tables: [conditions.NAME]");
       const toml::table& t = *node.as_table();
-      known(t, {"about", "needs", "where", "available"});
+      known(t, {"about", "needs", "where", "available", "evidence", "lacking"});
       Conditions c;
       c.name = std::string(key.str()), c.about = required(t, "about"), c.unavailable = unavailable(t);
       if (t.get("needs")) c.needs = formula(t, "needs");
       if (auto* where = table(t, "where"))
         for (auto& axis : axes(*where)) c.where.push_back({axis.key, join(axis.values, "|"), 0, axis.place});
+      if (t.get("evidence")) c.evidence = formula(t, "evidence"), c.lacking = required(t, "lacking");
       e_.conditions.push_back(c);
     }
   }
@@ -301,7 +302,8 @@ class Reader {
   }
 
   void check_conditions(const Conditions& c, const Vocabulary& table) const {
-    if (!c.needs.text.empty()) check_formula(c.needs, table);
+    for (auto* f : {&c.needs, &c.evidence})
+      if (!f->text.empty()) check_formula(*f, table);
     for (auto& f : c.where)
       if (!table.keys.count(f.key))
         fail_usage(fmt::format("'{}' is not a key of the measurements", printable(f.key)), f.place,

@@ -58,10 +58,13 @@ Value evaluate(const Expression& expression, std::string_view text, const Scope&
 struct Function {
   const char* name;
   const char* help;  // arguments and result
-  enum class Takes { column, two_columns, values } takes;
+  enum class Takes { column, two_columns, columns_and_number, values } takes;
   int values;  // number of arguments, for Takes::values
   Value (*over_rows)(const std::vector<const Row*>& rows, const std::string& column, const std::string& second);
   Value (*over_values)(const std::vector<Value>& values);
+  // For Takes::columns_and_number: two columns and an expression.
+  Value (*to_level)(const std::vector<const Row*>& rows, const std::string& column, const std::string& second,
+                    double level) = nullptr;
 };
 // All functions except ratio, because ratio reads two sets of rows.
 const std::vector<Function>& functions();

@@ -21,6 +21,7 @@ const Function* find_function(const std::string& name) {
 
 size_t arguments_of(const Expression& call, const Function* f) {
   if (!f || f->takes == Function::Takes::column) return 1;
+  if (f->takes == Function::Takes::columns_and_number) return 3;
   return f->takes == Function::Takes::two_columns ? 2 : size_t(f->values);
   (void)call;
 }
@@ -60,13 +61,26 @@ void check_call(const Expression& e, const Vocabulary& v) {
         fmt::format("{} takes {} argument{}, not {}", e.token, wanted, wanted == 1 ? "" : "s", e.inner.size()),
         f ? f->help : "(column, key=NUMERATOR, key=DENOMINATOR, filters of both)", e.at};
   if (reads_rows(f)) {
-    for (auto& inner : e.inner) check_column(inner, v);
+    const bool level = f && f->takes == Function::Takes::columns_and_number;
+    for (size_t i = 0; i < e.inner.size(); ++i)
+      if (level && i == 2)
+        check_names(e.inner[i], v);
+      else
+        check_column(e.inner[i], v);
     check_filters(e, v);
   } else {
     if (!e.filters.empty())
       throw ExpressionError{e.token + " reads no table, so it takes no key=value", "Compare with ==.", e.filters[0].at};
     for (auto& inner : e.inner) check_names(inner, v);
   }
+}
+
+// "nothing was measured with variant=naive, batch=16", if no row matches.
+Value with_filters(const Value& v, const std::vector<Filter>& filters) {
+  if (v.unknown != no_row || filters.empty()) return v;
+  std::vector<std::string> parts;
+  for (auto& f : filters) parts.push_back(f.key + "=" + f.pattern);
+  return Value::missing(v.unknown + " with " + join(parts, ", "), v.type);
 }
 
 std::vector<const Row*> rows_of(const Table& table, const std::vector<Filter>& filters) {
@@ -149,9 +163,11 @@ class Evaluator {
   Value call(const Expression& e) const {
     const Function* f = find_function(e.token);
     if (!f) return tell(source(e), ratio(e));
+    if (f->takes == Function::Takes::columns_and_number) return tell(source(e), to_level(*f, e));
     if (reads_rows(f)) {
       std::string second = e.inner.size() > 1 ? e.inner[1].token : "";
-      return tell(source(e), f->over_rows(rows_of(*scope_.table, e.filters), e.inner[0].token, second));
+      Value v = f->over_rows(rows_of(*scope_.table, e.filters), e.inner[0].token, second);
+      return tell(source(e), with_filters(v, e.filters));
     }
     std::vector<Value> values;
     for (auto& inner : e.inner) {
@@ -164,6 +180,12 @@ class Evaluator {
       error.at = e.at;
       throw;
     }
+  }
+
+  Value to_level(const Function& f, const Expression& e) const {
+    const Value level = number((*this)(e.inner[2]), e);
+    if (!level.known()) return level;
+    return f.to_level(rows_of(*scope_.table, e.filters), e.inner[0].token, e.inner[1].token, level.x);
   }
 
   // A key given twice selects numerator, then denominator. A key given once selects both.
@@ -179,8 +201,10 @@ class Evaluator {
     const std::string& column = e.inner[0].token;
     if (Value of_means = ratio_of_means(a, b, column); of_means.known()) return of_means;
     const Function* one = find_function("value");
-    auto side = [&](auto& rows) { return number(one->over_rows(rows, column, ""), e); };
-    return calculate('/', side(a), side(b));
+    auto side = [&](auto& rows, auto& filters) {
+      return number(with_filters(one->over_rows(rows, column, ""), filters), e);
+    };
+    return calculate('/', side(a, upper), side(b, lower));
   }
 
   Value number(const Value& v, const Expression& e) const {

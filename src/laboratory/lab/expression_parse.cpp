@@ -28,6 +28,7 @@ constexpr Suffix suffixes[] = {{"%", 0.01, Unit::number},
                                {"kB", 1e3},
                                {"MB", 1e6},
                                {"GB", 1e9},
+                               {"FLOP", 1.0, Unit::flops},
                                {"ms", 1.0, Unit::ms},
                                {"s", 1e3, Unit::ms}};
 
@@ -198,7 +199,7 @@ class Parser {
         break;
       }
     if (i_ < text_.size() && continues_name(text_[i_]))
-      throw ExpressionError{"unknown unit", "Units: %, KiB, MiB, GiB, kB, MB, GB, ms, s.", i_};
+      throw ExpressionError{"unknown unit", "Units: %, KiB, MiB, GiB, kB, MB, GB, FLOP, ms, s.", i_};
     Expression e = leaf(Expression::Kind::number, digits, at);
     e.number = x, e.unit = unit;
     return e;

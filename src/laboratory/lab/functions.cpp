@@ -10,6 +10,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "lab/curve.h"
 #include "lab/expression.h"
 #include "model/parameters.h"
 
@@ -365,6 +366,7 @@ const std::vector<Function>& functions() {
       {"top_share", "(column, key): the part of the column's sum that top's rows have", two_columns, 0, top_share,
        nullptr},
       {"top_launches", "(column, key): how often top's rows are launched", two_columns, 0, top_launches, nullptr},
+      {"until", "(y, x, level): the x at which y falls to level", columns_and_number, 0, nullptr, nullptr, until},
       {"close", "(a, b, tolerance): a / b is within 1 +- tolerance", values, 3, nullptr,
        [](const Values& a) { return close_to(a[0], a[1], a[2]); }},
       {"printed", "(x, step): a figure that a document prints in such steps", values, 2, nullptr,

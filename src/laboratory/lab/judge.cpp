@@ -78,7 +78,8 @@ void widen_times(Table& table, double floor) {
   double half = floor / (2 + floor);
   for (auto& row : table.rows)
     for (auto& [column, v] : row.columns) {
-      bool timed = unit_of_column(column) == Unit::ms || column == "tokens_per_second" || column == "tflops";
+      bool timed = unit_of_column(column) == Unit::ms || column == "tokens_per_second" || column == "tflops" ||
+                   column.ends_with("_share") || column.ends_with("_time_ratio");
       if (!timed || !v.known()) continue;
       if (row.round_ms.empty())
         v = Value::range(v.x, v.low * (1 - half), v.high * (1 + half));
@@ -180,12 +181,31 @@ class Judge {
     return fmt::format("the claim is about {}; {}", subject_of(c), here);
   }
 
+  // The measured figures in the part of `needs` that is not met: ": value(cudnn, a=b) = 9.19.0".
+  std::string unmet_figures(const Formula& needs) const {
+    const Expression* part = &needs.expression;
+    auto met = [&](const Expression& e) {
+      Value v = evaluate(e, needs.text, all_.scope());
+      return v.known() && v.truth == Truth::yes;
+    };
+    while (part->kind == Expression::Kind::binary && part->token == "and")
+      part = &part->inner[met(part->inner[0]) ? 1 : 0];
+    Scope scope = all_.scope();
+    std::vector<std::string> figures;
+    scope.observe = [&](const std::string& what, const Value& v) {
+      if (v.known() && what.find('(') != std::string::npos) figures.push_back(what + " = " + describe(v));
+    };
+    evaluate(*part, needs.text, scope);
+    return figures.empty() ? "" : ": " + join(figures, "; ");
+  }
+
   // Why the measurements do not meet the conditions of a claim; "": they do.
   std::string not_comparable(const Conditions& c, const Rows& rows) const {
     std::string about = "the claim is about " + subject_of(c) + "; ";
     if (!c.unavailable.empty()) return about + c.unavailable;
     Value met = c.needs.text.empty() ? Value::yes_no(true) : run(c.needs, all_.scope());
-    if (met.truth != Truth::yes && (met.known() || r_.measurements_left == 0)) return why_not(c);
+    if (met.truth != Truth::yes && (met.known() || r_.measurements_left == 0))
+      return why_not(c) + unmet_figures(c.needs);
     if (c.where.empty() || r_.measurements_left > 0) return "";
     if (rows.empty()) return why_not(c);
     std::string absent = rows.absent();
@@ -209,17 +229,29 @@ class Judge {
       bool known = std::any_of(result.figures.begin(), result.figures.end(), [&](auto& f) { return f.first == what; });
       if (!known) result.figures.emplace_back(what, v);
     };
+    if (const Formula& evidence = c.conditions.evidence; !evidence.text.empty()) {
+      Value shown = run(evidence, scope);
+      if (!shown.known() || shown.truth != Truth::yes) {
+        result.reason = shown.known() ? c.conditions.lacking : why_unknown(shown);
+        return;
+      }
+      result.figures.clear();
+    }
     Value v = run(c.check, scope);
     if (v.known() && v.type != Value::Type::truth)
       fail_formula(c.check, {"a claim must be a comparison", "For example ratio(ms, ...) >= 1.5.", 0});
-    if (!v.known()) {
-      result.reason = v.unknown;
-      if (result.reason == no_row) result.reason += " at scale " + r_.scale;
-      if (r_.measurements_left > 0)
-        result.reason += " (" + format_number_of(int64_t(r_.measurements_left), "measurement") + " not measured yet)";
-    } else {
+    if (v.known())
       result.verdict = v.truth == Truth::yes ? Verdict::upheld : Verdict::refuted;
-    }
+    else
+      result.reason = why_unknown(v);
+  }
+
+  std::string why_unknown(const Value& v) const {
+    if (!v.unknown.starts_with(no_row)) return v.unknown;
+    std::string left;
+    if (r_.measurements_left > 0)
+      left = " (" + format_number_of(int64_t(r_.measurements_left), "measurement") + " not measured yet)";
+    return v.unknown + " at scale " + r_.scale + left;
   }
 
   Value then(const Then& t) const {

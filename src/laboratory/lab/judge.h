@@ -54,8 +54,8 @@ void add_columns(const Experiment& experiment, const Table& detail, Row& row);
 // Fills the quantities, claims and `then` of a result from its table.
 void judge(Result& result, const Device& device);
 
-// Widens the times of every row by half the noise floor on both sides, so a ratio includes all of
-// it. Rows with two rounds become at least that wide.
+// Widens the times, rates and shares of time of every row by half the noise floor on both sides, so
+// a ratio includes all of it. Rows with two rounds become at least that wide.
 void widen_times(Table& table, double floor);
 
 }  // namespace crest::lab

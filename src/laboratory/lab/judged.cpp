@@ -79,6 +79,9 @@ Result judge_again(Store& store, int64_t id, const Experiment& experiment, const
   Result result;
   result.experiment = &experiment;
   result.scale = text_at(document, "scale"), result.device = text_at(document, "device");
+  // Older records of collectives name the CPU of Gloo's ranks.
+  std::string measured_on = text_at(run.device, "name");
+  if (experiment.kind == Kind::comm && !measured_on.empty()) result.device = measured_on;
   for (auto& row : document.value("rows", Json::array())) result.table.rows.push_back(row_from_json(row));
   result.noise_floor = document.value("noise_floor", 0.0);
   result.floor_source = document.value("noise_floor_source", "");

@@ -129,9 +129,14 @@ std::string formulas_of(const Json& claim) {
   return join(parts, "; ");
 }
 
-// Figures understandable without their formula: named quantities, or a single figure.
+// Figures understandable without their formula: named quantities, or a single figure. If some
+// figures are unknown, the others explain nothing.
 std::string values_of(const Json& claim) {
   std::vector<std::string> parts;
+  auto all = claim.find("figures");
+  if (all != claim.end() && all->is_array())
+    for (auto& f : *all)
+      if (!value_from_json(member(f, "value")).known()) return "";
   Figures figures = figures_of(claim);
   for (auto& [formula, v] : figures) {
     bool named = formula.find_first_of("(\" ") == std::string::npos;
@@ -325,21 +330,25 @@ std::string counts_text(const Judged& j) {
   return join(parts, ", ");
 }
 
-// With their texts: a claim that continues another one may follow a third here.
+// Refuted claims, claims with another verdict, and claims that are not comparable: each group is
+// printed by itself.
+size_t group_of(const Json& claim) {
+  std::string verdict = text_at(claim, "verdict");
+  return verdict == name(Verdict::refuted) ? 0 : verdict == name(Verdict::not_comparable) ? 2 : 1;
+}
+
+// With their texts: a claim that continues another one may follow a third in its group.
 std::vector<std::pair<const Json*, std::string>> refuted_first(const Judged& j) {
   const Json& list = j.list("claims");
   std::vector<std::string> texts;
   for (auto& claim : list) texts.push_back(text_at(claim, "text"));
-  std::vector<size_t> order;
-  for (bool refuted : {true, false})
-    for (size_t i = 0; i < list.size(); ++i)
-      if ((text_at(list[i], "verdict") == name(Verdict::refuted)) == refuted) order.push_back(i);
   std::vector<std::pair<const Json*, std::string>> claims;
-  for (size_t k = 0; k < order.size(); ++k) {
-    const size_t i = order[k];
-    const bool follows = k > 0 && i == order[k - 1] + 1;
-    claims.push_back({&list[i], follows ? texts[i] : whole_text(texts, i)});
-  }
+  for (size_t group : {0, 1, 2})
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (group_of(list[i]) != group) continue;
+      const bool follows = i > 0 && group_of(list[i - 1]) == group;
+      claims.push_back({&list[i], follows ? texts[i] : whole_text(texts, i)});
+    }
   return claims;
 }
 

@@ -2,6 +2,7 @@
 // step time as JSON (studies/peers).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -72,6 +73,24 @@ void PeerMeasurement::finish() {
   command_ = fmt::format("{} {}/{}", shell_word(variable("CREST_PYTHON", "python3")), shell_word(folder), text);
 }
 
+namespace {
+
+// Its own samples if it prints them, else its median alone. In seconds.
+Samples samples_of(const nlohmann::ordered_json& json, double median_ms) {
+  Samples seconds;
+  auto it = json.find("samples_ms");
+  const bool has_samples = it != json.end() && it->is_array() && !it->empty() &&
+                           std::all_of(it->begin(), it->end(), [](auto& x) { return x.is_number() && x > 0; });
+  if (!has_samples) {
+    seconds.add(median_ms / 1e3);
+    return seconds;
+  }
+  for (auto& x : *it) seconds.add(x.get<double>() / 1e3);
+  return seconds;
+}
+
+}  // namespace
+
 // A failed peer leaves a measurement without figures, and the lab continues.
 void PeerMeasurement::measure(LabContext& context, const std::string& grid, lab::Row& row) const {
   BenchMeasure::check_interrupt();
@@ -93,13 +112,15 @@ void PeerMeasurement::measure(LabContext& context, const std::string& grid, lab:
     if (auto it = json.find(key); it != json.end() && it->is_number())
       row.columns[column] = lab::Value::number(it->get<double>() * scale);
   };
-  Samples seconds;
-  seconds.add(result.step_ms / 1e3);  // the median of its own steps
+  const Samples seconds = samples_of(json, result.step_ms);
   time_columns(row, seconds);
-  set("tokens_per_second", "tok_s", 1);
+  if (auto it = json.find("tok_s"); it != json.end() && it->is_number())  // of the median: with the interval of ms
+    row.columns["tokens_per_second"] = rate(it->get<double>() * result.step_ms / 1e3, row.columns["ms"]);
   set("held_bytes", "peak_alloc_gib", 1073741824.0);
   set("device_peak_bytes", "peak_reserved_gib", 1073741824.0);
-  context.bench.recorder().add_samples(record, {{result.step_ms, 0, "", false}});
+  std::vector<SampleRow> samples;
+  for (double x : seconds.values()) samples.push_back({x * 1e3, int(samples.size()), "", false});
+  context.bench.recorder().add_samples(record, samples);
   context.bench.finish(record, "done", json);
 }
 

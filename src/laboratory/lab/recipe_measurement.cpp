@@ -12,7 +12,6 @@
 #include "device/find.h"
 #include "device/kernels.h"
 #include "host/memory.h"
-#include "lab/caching_allocator.h"
 #include "lab/detail.h"
 #include "lab/judge.h"
 #include "model/config_files.h"
@@ -27,8 +26,13 @@ namespace crest {
 
 namespace {
 
-const std::set<std::string> size_keys = {"layers", "heads",    "kv_heads",   "width", "head_dim", "ff",
-                                         "norm",   "position", "activation", "bias",  "tied",     "context"};
+// Keys of a model file: sizes, and how layers compute.
+const std::set<std::string> size_keys = {
+    "layers",        "heads",          "kv_heads", "width",    "head_dim",   "ff",
+    "context",       "bias",           "tied",     "norm",     "norm_eps",   "norm_weight",
+    "norm_position", "embedding_norm", "qk_norm",  "position", "activation", "zero_projections",
+    "logit_cap"};
+const std::set<std::string> word_keys = {"norm", "norm_position", "qk_norm", "position", "activation"};
 
 void out_of_memory(lab::Row& row, const std::string& why) {
   row.keys["status"] = "out_of_memory";
@@ -41,7 +45,7 @@ std::string RecipeMeasurement::keys() const {
   std::vector<std::string> names = {size_keys.begin(), size_keys.end()};
   for (auto& row : recipe_settings())
     if (!size_keys.count(row.key())) names.push_back(row.key());
-  return join(names, ", ") + ", tile, phase, memory_limit, " + LabMeasurement::keys();
+  return join(names, ", ") + ", tile, phase, memory_limit, allocator, " + LabMeasurement::keys();
 }
 
 bool RecipeMeasurement::set(const std::string& key, const std::string& value) {
@@ -52,6 +56,8 @@ bool RecipeMeasurement::set(const std::string& key, const std::string& value) {
     limit_ = parse_bytes(value, key);
   } else if (key == "tile") {
     set_tile(value);
+  } else if (key == "allocator") {
+    allocator_ = lab::parse_allocator_settings(value);
   } else if (size_keys.count(key)) {
     sizes_.emplace_back(key, value);
   } else if (!LabMeasurement::set(key, value)) {
@@ -110,8 +116,7 @@ void RecipeMeasurement::resize(Recipe& recipe) const {
   std::string base = options_.has("model") ? options_.given.at("model").back() : default_model(device_);
   std::string name = base, text = fmt::format("preset = \"{}\"\n", base);
   for (auto& [key, value] : sizes_) {
-    bool word = key == "norm" || key == "position" || key == "activation";
-    text += word ? fmt::format("{} = \"{}\"\n", key, value) : fmt::format("{} = {}\n", key, value);
+    text += word_keys.count(key) ? fmt::format("{} = \"{}\"\n", key, value) : fmt::format("{} = {}\n", key, value);
     name += fmt::format(" {} {}", key, value);
   }
   ModelConfig model = parse_model_toml(text, "model sizes");
@@ -153,7 +158,10 @@ void RecipeMeasurement::plan_columns(const CompiledSession& s, lab::Row& row) co
     set((std::string(name(category)) + "_bytes").c_str(), double(bytes[size_t(category)]));
   if (e_.uses_column("largest_batch"))
     set("largest_batch", double(largest_batch(s, phase_use(phase_), limit_ / s.recipe.all_ranks())));
-  if (e_.uses_column("caching_bytes")) set("caching_bytes", double(lab::caching_allocator_bytes(s.largest().memory)));
+  const MemoryPlan& memory = s.largest().memory;
+  if (e_.uses_column("caching_bytes"))
+    set("caching_bytes", double(lab::replay_allocations(memory, allocator_).reserved_bytes));
+  if (e_.uses_column("caching_least_bytes")) set("caching_least_bytes", double(lab::least_memory(memory, allocator_)));
 }
 
 void RecipeMeasurement::run_recorded(LabContext& context, CompiledSession session, const std::string& grid,

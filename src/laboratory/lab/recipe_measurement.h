@@ -3,6 +3,7 @@
 #pragma once
 #include <utility>
 
+#include "lab/caching_allocator.h"
 #include "lab/measurement.h"
 #include "plan/compile.h"
 #include "plan/recipe_settings.h"
@@ -44,6 +45,7 @@ class RecipeMeasurement : public LabMeasurement {
                     Profile& detail) const;
 
   std::vector<std::pair<std::string, std::string>> sizes_;
+  lab::AllocatorSettings allocator_;
 };
 
 // Columns and record from the output of crest bench, or from a profile. throttled: by sample.

@@ -69,9 +69,7 @@ std::string then_text(const Result& r, bool color) {
                printable(section_text(t.source), 40)});
   }
   std::vector<std::string> parts;
-  if (!r.experiment->source.empty())
-    parts.push_back("document: " + printable(source_text(r.experiment->source), text_limit));
-  if (!r.experiment->machine.empty()) parts.push_back(printable(r.experiment->machine, 200));
+  if (!r.experiment->machine.empty()) parts.push_back("document: " + printable(r.experiment->machine, 200));
   parts.push_back(fmt::format("here: {}, scale {}", printable(r.device), r.scale));
   return table.text(color) + paragraph(join(parts, "; "), "  ", "  ") + "\n";
 }
@@ -80,9 +78,13 @@ std::string quote_text(const Claim& c, const std::string& indent) {
   return c.quote.empty() ? "" : paragraph("source: \"" + printable(c.quote, text_limit) + "\"", indent, indent + "  ");
 }
 
-std::string claim_text(const Claim& c, const std::string& text) {
-  return fmt::format("{} ({}; {})", printable(text, text_limit), printable(c.subject, 60),
-                     printable(source_text(c.source), text_limit));
+// The heading names the document of an experiment, so its claims name only the section.
+std::string claim_text(const Experiment& e, const Claim& c, const std::string& text) {
+  std::vector<std::string> keys = source_keys(c.source);
+  bool same = keys.size() == 1 && keys == source_keys(e.source);
+  std::string source = same ? section_text(c.source) : source_text(c.source);
+  return fmt::format("{} ({}{})", printable(text, text_limit), printable(c.subject, 60),
+                     source.empty() ? "" : "; " + printable(source, text_limit));
 }
 
 // Claims that are not comparable, by reason. Their checks and figures mean nothing here.
@@ -98,7 +100,7 @@ std::string not_comparable_text(const Result& r) {
         paragraph(fmt::format("{} here: {}", label(Verdict::not_comparable), printable(reason, text_limit)), "", "  ");
     for (size_t i = 0; i < r.claims.size(); ++i)
       if (r.claims[i].verdict == Verdict::not_comparable && r.claims[i].reason == reason)
-        text += paragraph(claim_text(r.experiment->claims[i], whole_text(texts, i)), "  - ", "    ");
+        text += paragraph(claim_text(*r.experiment, r.experiment->claims[i], whole_text(texts, i)), "  - ", "    ");
   }
   return text;
 }
@@ -113,7 +115,7 @@ std::string claims_text(const Result& r) {
     if (v.verdict == Verdict::not_comparable) continue;
     bool follows = i > 0 && r.claims[i - 1].verdict != Verdict::not_comparable;
     std::string said = follows ? c.text : whole_text(texts, i);
-    text += paragraph(fmt::format("{}: {}", label(v.verdict), claim_text(c, said)), "", "  ");
+    text += paragraph(fmt::format("{}: {}", label(v.verdict), claim_text(*r.experiment, c, said)), "", "  ");
     text += quote_text(c, "    ");
     if (!v.reason.empty()) text += paragraph("reason: " + printable(v.reason, text_limit), "    ", "      ");
     text += fmt::format("    {}\n", printable(c.check.text, text_limit));
@@ -184,6 +186,7 @@ std::string result_text(const Result& r, bool color) {
   const Experiment& e = *r.experiment;
   std::string text = paragraph(fmt::format("{}: {}", printable(e.name), printable(e.title, text_limit)));
   if (!e.question.empty()) text += paragraph(printable(e.question, 1000));
+  if (!source_keys(e.source).empty()) text += paragraph("Document: " + printable(source_text(e.source), text_limit));
   text += "\n" + rows_text(r, color) + quantities_text(r, color) + then_text(r, color) + claims_text(r);
   if (info(e.kind).timed && !r.floor_source.empty())
     text += fmt::format("noise floor {:.1f}%: {}\n", 100 * r.noise_floor, printable(r.floor_source, text_limit));

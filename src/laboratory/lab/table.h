@@ -32,8 +32,8 @@ struct Filter {
   std::string place = {};  // in the file, for a filter outside expressions
 };
 
-// The reason if no row matches.
-inline constexpr const char* no_row = "no row of the table matches";
+// How the reason begins if no row matches.
+inline constexpr const char* no_row = "nothing was measured";
 
 bool matches(const std::string& text, const std::string& pattern);
 bool matches(const Row& row, const std::vector<Filter>& filters);

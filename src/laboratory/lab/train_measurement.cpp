@@ -36,6 +36,7 @@ class TrainMeasurement : public RecipeMeasurement {
   void columns(const Trained& trained, lab::Row& row) const;
 
   TrainOptions training_;
+  GivenSettings given_;           // of training_
   std::string data_, tokenizer_;  // as given; "": generated text
   std::string trained_by_;        // the settings outside the recipe
 };
@@ -89,15 +90,18 @@ bool TrainMeasurement::set(const std::string& key, const std::string& value) {
   else if (key == "loader_delay_ms")
     training_.loader_delay_ms = number(key, value, 0, 1000);
   else if (auto* row = training.find(key); row && is_of_measurements(*row->setting))
-    row->setting->set(*row->setting, row->object, parse_setting(*row->setting, value));
+    row->setting->set(*row->setting, row->object,
+                      parse_setting(*row->setting, given_[row->setting->name].emplace_back(value)));
   else
     return RecipeMeasurement::set(key, value);  // recipe settings are already part of key()
   trained_by_ += " " + key + "=" + value;
   return true;
 }
 
-// As in crest train, the data determine the vocabulary unless `vocab` does.
+// As in crest train, the data determine the vocabulary unless `vocab` does, and a preset brings
+// settings along.
 void TrainMeasurement::finish() {
+  settings_of(training_).apply(options_.of_preset(given_));
   uint32_t vocab = Tokenizer::bytes().vocab_size();
   if (!data_.empty()) {
     std::error_code error;
@@ -109,7 +113,8 @@ void TrainMeasurement::finish() {
   } else if (!tokenizer_.empty()) {
     fail_usage("generated text uses the byte tokenizer", "tokenizer", "Name a text file with data = \"FILE\".");
   }
-  if (!options_.has("vocab")) options_.given["vocab"] = {std::to_string(vocab)};
+  // Shards of llm.c have no tokenizer: their model decides.
+  if (vocab && !options_.has("vocab")) options_.given["vocab"] = {std::to_string(vocab)};
   if (training_.val_every < 0) training_.val_every = training_.steps;
   RecipeMeasurement::finish();
 }
@@ -142,6 +147,22 @@ void TrainMeasurement::columns(const Trained& t, lab::Row& row) const {
   row.columns["wait_ms"] = mean_of(wait);
   row.columns["tokens_per_second"] = rate(double(recipe_.tokens_per_step()), row.columns["ms"]);
   row.columns["tflops"] = rate(palm_flops(recipe_, phase_) / 1e12, row.columns["ms"]);
+  const double tokens = double(recipe_.tokens_per_step());
+  auto in_steps = [&](const char* count, const char* time, int64_t steps) {
+    set(count, double(steps) * tokens);
+    row.columns[time] = lab::calculate('*', row.columns["ms"], lab::Value::number(double(steps)));
+  };
+  in_steps("trained_tokens", "trained_ms", t.steps.back().step);
+  if (training_.until_loss > 0) {
+    auto reached = std::find_if(t.validations.begin(), t.validations.end(),
+                                [&](auto& v) { return v.val_loss <= training_.until_loss; });
+    if (reached != t.validations.end())
+      in_steps("until_tokens", "until_ms", reached->step);
+    else
+      for (const char* column : {"until_tokens", "until_ms"})
+        row.columns[column] =
+            lab::Value::missing(fmt::format("the validation loss stays above {:g}", training_.until_loss));
+  }
   set("held_bytes", double(t.outcome.held_bytes));
   set("device_peak_bytes", double(device_.kind == "cuda" ? t.outcome.device_bytes : peak_resident_bytes()));
 }

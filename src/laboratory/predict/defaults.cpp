@@ -30,16 +30,17 @@ static double step_ms(const CompiledSession& session, const StagePredictor& of_s
 
 StepTimer predicted_step_times(const CompiledSession& plain, const Device& device, const std::string& device_name) {
   std::optional<Calibration> calibration = find_calibration("", device);
+  std::optional<DataSheet> sheet;  // also of the link to the host
+  if (device.described) sheet = sheet_of(device, device_name);
   if (calibration && planned_time(plain, *calibration).known())
     return {.ms =
-                [c = std::move(*calibration)](auto& session, auto& compiled) {
+                [c = std::move(*calibration), sheet](auto& session, auto& compiled) {
                   return step_ms(
-                      session, [&](auto& s) { return of_time(planned_time(s, c)); }, compiled);
+                      session, [&](auto& s) { return of_time(planned_time(s, c, sheet ? &*sheet : nullptr)); },
+                      compiled);
                 },
             .source = "predicted from the calibration",
             .absolute = true};
-  std::optional<DataSheet> sheet;
-  if (device.described) sheet = sheet_of(device, device_name);
   if (!sheet) return assumed_step_times(plain, device);
   return {.ms =
               [sheet = std::move(*sheet)](auto& session, auto& compiled) {

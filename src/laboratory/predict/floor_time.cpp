@@ -48,7 +48,7 @@ FloorTime floor_time(const CompiledSession& session, const DataSheet& sheet, con
     row.ms = over * row.floor_ms + floor_scale.ms_per_call * row.calls;
     t.ms += row.ms;
   }
-  set_transfers(t, host_link_of(session, {}, &sheet));
+  set_transfers(t, session, host_link_of(session, {}, &sheet));
   t.ms += t.transfers_ms, t.floor_ms += t.transfers_ms;
   const ExposedRange exposed = hide_collectives(t, session);
   const double computation_ms = t.ms;

@@ -42,7 +42,7 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
   for (double ms : step.instr_ms) sum += ms;
   // Phases and classes add up to the step.
   for (size_t i = 0; i < rows.size(); ++i) rows[i]->ms = sum > 0 ? step.instr_ms[i] * step.ms / sum : 0;
-  set_transfers(t, host_link_of(session, calibration.times.rates(), sheet));
+  set_transfers(t, session, host_link_of(session, calibration.times.rates(), sheet));
   const ExposedRange exposed = hide_collectives(t, session);
   t.ms = step.ms + t.collectives_ms + t.transfers_ms;
   t.low_ms = step.low_ms + exposed.low_ms + t.transfers_ms / transfer_factor;

@@ -8,6 +8,7 @@
 
 #include "core/text.h"
 #include "model/parameters.h"
+#include "plan/step_flops.h"
 #include "profile/profile_rows.h"
 
 namespace crest {
@@ -54,9 +55,7 @@ void set_work(PredictedStep& s, const CompiledSession& session) {
   s.model_flops = double(s.tokens) * (forward_only(session) ? forward_flops_per_token(r.model, r.seq_length())
                                                             : flops_per_token(r.model, r.seq_length()));
   s.ranks = r.all_ranks();
-  s.recomputed_flops = 0;
-  for (auto& row : s.profile.instrs)
-    if (row.phase == "recompute") s.recomputed_flops += row.flops * s.ranks;
+  s.recomputed_flops = recomputed_flops(session);
 }
 
 Json time_json(const PredictedStep& s, double measured_share) {
@@ -170,7 +169,12 @@ std::string ranks_line(const PredictedStep& s) {
 
 std::string transfers_line(const PredictedStep& s) {
   if (s.host_link.per_second <= 0) return "";
-  return fmt::format("            state moves to the device and back at {} ({}), {} of it exposed\n",
+  bool state = false, activations = false;
+  for (auto& row : s.profile.instrs)
+    if (crosses_host_link(row)) (row.phase == "update" ? state : activations) = true;
+  const char* what = state && activations ? "state and activations move" : state ? "state moves" : "activations move";
+  const char* way = state ? "to the device and back" : "to the host and back";
+  return fmt::format("            {} {} at {} ({}), {} of it exposed\n", what, way,
                      format_si(s.host_link.per_second, "B/s"), s.host_link.source,
                      format_duration(s.transfers_ms / 1e3));
 }

@@ -1,7 +1,10 @@
 #include "predict/transfer_time.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+
+#include "plan/transfers.h"
 
 namespace crest {
 
@@ -18,28 +21,66 @@ HostLinkRate host_link_of(const CompiledSession& session, const std::vector<Prof
   return {usual_host_link, "assumed, as PCIe 4.0 x16", !cpu};
 }
 
+namespace {
+
+using Rows = std::vector<ProfileInstr*>;  // of one Program
+
 // With two buffers and both directions at once, two pieces take the time of two transfers each way
 // and one update, and the last piece returns alone. The rows of updates already have their time, so
 // half of all updates hide transfers.
-void set_transfers(PredictedStep& step, const HostLinkRate& link) {
+double exposed_state(const Rows& rows, bool both_ways) {
   double in = 0, out = 0, last = 0, updates = 0;
-  std::set<std::string> programs;  // with transfers
-  auto& rows = step.profile.instrs;
-  for (auto& row : rows) {
+  for (const ProfileInstr* row : rows) {
+    if (row->op_class == "optimizer") updates += row->ms;
+    if (!crosses_host_link(*row)) continue;
+    (row->op == "copy_in" ? in : out) += row->ms;
+    last = row->op == "copy_out" ? row->ms / std::max(1, row->calls) : last;
+  }
+  return both_ways ? std::max(in, out) + last - updates / 2 : in + out;
+}
+
+// Activations travel while the micro step computes.
+double exposed_activations(const Rows& rows, const CompiledProgram& program, const HostLinkRate& link) {
+  std::vector<double> ms(program.program.code.size(), 0);
+  double all = 0;
+  int calls = 1;
+  for (const ProfileInstr* row : rows) {
+    calls = std::max(1, row->calls);
+    ms[size_t(row->index)] = row->ms / calls;
+    if (crosses_host_link(*row)) all += row->ms;
+  }
+  if (!link.both_ways) return all;
+  return 1e3 * calls *
+         exposed_transfers(
+             program, [&](size_t i) { return ms[i] / 1e3; }, link.per_second);
+}
+
+}  // namespace
+
+void set_transfers(PredictedStep& step, const CompiledSession& session, const HostLinkRate& link) {
+  std::map<std::string, Rows> programs;
+  std::set<std::string> transferring;
+  for (auto& row : step.profile.instrs) {
+    programs[row.program].push_back(&row);
     if (!crosses_host_link(row)) continue;
     row.ms = link.per_second > 0 ? 1e3 * row.bytes / link.per_second : 0;
-    (row.op == "copy_in" ? in : out) += row.ms;
-    last = row.op == "copy_out" ? row.ms / std::max(1, row.calls) : last;
-    programs.insert(row.program);
+    transferring.insert(row.program);
   }
-  if (programs.empty()) return;
-  for (auto& row : rows)
-    if (row.op_class == "optimizer" && programs.count(row.program)) updates += row.ms;
-  double exposed = link.both_ways ? std::max(in, out) + last - updates / 2 : in + out;
-  step.transfers_ms = std::max(0.0, exposed);
+  if (transferring.empty()) return;
+  step.transfers_ms = 0;
   step.host_link = {std::string(host_link_rate), link.per_second, link.source};
-  for (auto& row : rows)
-    if (crosses_host_link(row)) row.ms *= step.transfers_ms / (in + out);
+  for (const std::string& name : transferring) {
+    const Rows& rows = programs[name];
+    const CompiledProgram& program = session.programs[size_t(session.find(name))];
+    const double exposed =
+        std::max(0.0, program.spec.kind == ProgramKind::update ? exposed_state(rows, link.both_ways)
+                                                               : exposed_activations(rows, program, link));
+    step.transfers_ms += exposed;
+    double all = 0;
+    for (const ProfileInstr* row : rows) all += crosses_host_link(*row) ? row->ms : 0;
+    for (ProfileInstr* row : rows)
+      if (crosses_host_link(*row) && all > 0) row->ms *= exposed / all;
+  }
 }
 
 }  // namespace crest

@@ -22,7 +22,7 @@ HostLinkRate host_link_of(const CompiledSession& session, const std::vector<Prof
 inline constexpr double transfer_factor = 1.5;
 
 // Sets ms of the rows that cross the link, and step.transfers_ms to the transfer time not hidden by
-// the updates in between. The other rows already have times.
-void set_transfers(PredictedStep& step, const HostLinkRate& link);
+// the instructions in between. The other rows already have times.
+void set_transfers(PredictedStep& step, const CompiledSession& session, const HostLinkRate& link);
 
 }  // namespace crest

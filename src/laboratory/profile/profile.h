@@ -72,6 +72,13 @@ struct ProfilePersistent {
   int64_t offset = 0, bytes = 0;  // including padding
 };
 
+// Resident CPU memory of the process before, at most during (-1: unknown), and after a part of the
+// command, in order.
+struct ProfileMemoryPart {
+  std::string part;  // start, compile, limits, weights, first step, steps
+  int64_t start_bytes = 0, peak_bytes = 0, end_bytes = 0;
+};
+
 // Memory of one rank; device_peak_bytes is of the whole process or device.
 struct ProfileMemory {
   int64_t planned_bytes = 0, persistent_bytes = 0, transient_bytes = 0;
@@ -79,6 +86,7 @@ struct ProfileMemory {
   int64_t measured_peak_bytes = 0, device_peak_bytes = 0;
   std::vector<ProfilePersistent> persistent;
   std::vector<ProfileBlock> blocks;
+  std::vector<ProfileMemoryPart> process;  // empty: not recorded
 };
 
 // A device limit in FLOP/s or bytes/s, and the source of the figure.

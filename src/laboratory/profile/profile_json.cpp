@@ -45,12 +45,17 @@ void fields(F& f, R& r) {
   f("name", r.name), f("category", r.category), f("offset", r.offset), f("bytes", r.bytes);
 }
 
+template <class F, Is<ProfileMemoryPart> R>
+void fields(F& f, R& r) {
+  f("part", r.part), f("start_bytes", r.start_bytes), f("peak_bytes", r.peak_bytes), f("end_bytes", r.end_bytes);
+}
+
 template <class F, Is<ProfileMemory> R>
 void fields(F& f, R& r) {
   f("planned_bytes", r.planned_bytes), f("persistent_bytes", r.persistent_bytes);
   f("transient_bytes", r.transient_bytes), f("measured_peak_bytes", r.measured_peak_bytes);
   f("device_peak_bytes", r.device_peak_bytes), f("persistent", r.persistent), f("blocks", r.blocks);
-  f.optional("host_bytes", r.host_bytes);
+  f.optional("host_bytes", r.host_bytes), f.optional("process", r.process);
 }
 
 template <class F, Is<ProfileRate> R>

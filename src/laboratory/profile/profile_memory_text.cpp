@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include "charts/terminal_chart.h"
@@ -58,6 +59,18 @@ std::string allocations_text(const Profile& p, const ProfileView& view) {
   return fit_table(columns, rows, size_t(view.width), view.color);
 }
 
+// By part of the command.
+std::string process_text(const Profile& p, const ProfileView& view) {
+  if (p.memory.process.empty()) return "";
+  Table table({{"before"}, {"at most"}, {"after"}, {"kept"}, {"CPU memory of the process", Align::left}});
+  for (auto& part : p.memory.process) {
+    const int64_t kept = part.end_bytes - part.start_bytes;
+    table.row({bytes(part.start_bytes), part.peak_bytes < 0 ? "-" : bytes(part.peak_bytes), bytes(part.end_bytes),
+               (kept < 0 ? "-" : "+") + bytes(std::abs(kept)), part.part});
+  }
+  return table.text(view.color) + "\n";
+}
+
 std::string timeline_text(const Profile& p, const ProfileView& view) {
   Series all{"MiB in use", {}, {}};
   for (auto& point : memory_timeline(p)) {
@@ -85,7 +98,7 @@ std::string profile_memory(const Profile& p, const ProfileView& view) {
                       p.calls.size(), printable(p.calls[size_t(peak.call)]), peak.index,
                       fit_width(printable(place(p.instrs[size_t(peak.instr)])), size_t(std::max(view.width - 14, 20))));
   return wrapped_lines(text, 10, view.width) + holders_text(p, peak, view) + "\n" + allocations_text(p, view) + "\n" +
-         timeline_text(p, view);
+         process_text(p, view) + timeline_text(p, view);
 }
 
 std::string profile_alternatives(const Profile& p, const std::vector<Alternative>& alternatives, double flops_per_token,

@@ -157,9 +157,14 @@ void name_measurements(ReportGroup& g) {
   }
   g.lettered = longest > longest_label && g.measurements.size() > 1;
   if (g.lettered) {  // in measured order, the order of a ladder
-    for (size_t i = 0; i < g.measurements.size(); ++i)
-      g.measurements[i].short_label = letter(i),
-      g.measurements[i].label = letter(i) + " (" + g.measurements[i].label + ")";
+    // Imported tables may have letters of their own.
+    const bool numbers =
+        std::any_of(g.measurements.begin(), g.measurements.end(), [](auto& c) { return is_result(*c.timed); });
+    for (size_t i = 0; i < g.measurements.size(); ++i) {
+      ReportMeasurement& c = g.measurements[i];
+      c.short_label = numbers ? std::to_string(i + 1) : letter(i);
+      c.label = c.short_label + " (" + c.label + ")";
+    }
     return;
   }
   std::stable_sort(g.measurements.begin(), g.measurements.end(),
@@ -354,6 +359,8 @@ bool has_given_name(const RunRecord& r) {
   std::string made = r.kind + "-" + json_text(r.recipe, "/model");
   return !r.name.empty() && !r.name.starts_with(made);
 }
+
+bool is_result(const RunRecord& r) { return r.kind == "log" && r.log.empty(); }
 
 std::string shown_name(const RunRecord& r) {
   return has_given_name(r) || r.folder.empty() ? r.name : r.folder.substr(r.folder.find_last_of('/') + 1);

@@ -83,6 +83,8 @@ ReportData sort_runs(const std::vector<RunRecord>& runs);
 
 // Whether the run's name was given, not made from kind and recipe.
 bool has_given_name(const RunRecord& run);
+// Whether it is a row of an imported table of results (store/result_rows.h).
+bool is_result(const RunRecord& run);
 // The given name, else the last part of a training's folder: names made from settings are alike.
 std::string shown_name(const RunRecord& run);
 // A short name of the training data: the last part of its folder, or the text it was made from.

@@ -8,16 +8,30 @@
 
 #include "compare/open_compared.h"
 #include "core/error.h"
+#include "core/io.h"
 #include "core/temporary_folder.h"
 #include "core/text.h"
 #include "store/export.h"
 #include "store/filter.h"
+#include "store/import_log.h"
 
 namespace crest {
 
 namespace {
 
 namespace fs = std::filesystem;
+
+// Neither a database, a trace compressed by gzip nor JSON.
+bool is_text_file(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  File file = File::open_read(path);
+  std::string start(4096, '\0');
+  start.resize(file.read_some(start.data(), start.size()));
+  const size_t first = start.find_first_not_of(" \t\r\n");
+  return first != start.npos && start[first] != '{' && start[first] != '[' && start.find('\0') == start.npos &&
+         !start.starts_with("\x1f\x8b");
+}
 
 class Loader {
  public:
@@ -35,6 +49,17 @@ class Loader {
       run.id = 0;  // its store is gone
       add(std::move(run));
     }
+  }
+
+  // A log, or all rows of a table of results, as crest runs import reads them.
+  void add_text(const std::string& file) {
+    LineReader lines(file, log_line_limit);
+    ImportedText text = import_text(lines, {});
+    if (text.log) {
+      text.log->record.name = fs::path(file).filename().string();
+      return add(std::move(text.log->record));
+    }
+    for (auto& run : text.results->records) add(std::move(run));
   }
 
   std::vector<RunRecord> runs;
@@ -77,6 +102,8 @@ std::vector<RunRecord> load_runs(const ReportRuns& o) {
   for (auto& name : o.names)
     if (is_export_file(name))
       loader.add_export(name);
+    else if (is_text_file(name))
+      loader.add_text(name);
     else
       loader.add(open_compared(name, o.store));
   if (!o.grid.empty() || !o.kind.empty() || o.all) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "core/shell_word.h"
@@ -87,6 +88,20 @@ Text memory_sentence(const ReportGroup& g) {
       .add(", " + say_bytes(small.planned_bytes) + " planned; " +
            (as_fast(g).labels.empty() ? "the fastest" : best.label) + " needs ");
   return t.add(say_bytes(best.planned_bytes) + ", " + say_more(best.planned_bytes / small.planned_bytes) + ".");
+}
+
+// By peaks on the device, where nothing was planned: a table of another program.
+Text least_peak(const ReportGroup& g) {
+  const ReportMeasurement *small = nullptr, &best = g.measurements[size_t(g.fastest)];
+  for (auto* c : measured_recipes(g))
+    if (std::isfinite(c->device_bytes) && (!small || c->device_bytes < small->device_bytes)) small = c;
+  Text t;
+  if (!small) return t;
+  t.add("Least memory: ").strong(small->label).add(", a peak of " + say_bytes(small->device_bytes) + " on the device");
+  if (small != &best && std::isfinite(best.device_bytes))
+    t.add(fmt::format("; the fastest needs {}, {}", say_bytes(best.device_bytes),
+                      say_more(best.device_bytes / small->device_bytes)));
+  return t.add(".");
 }
 
 Text misfits(const ReportGroup& g) {
@@ -225,7 +240,7 @@ void add_summary(Page& page, const ReportData& data, const std::vector<std::vect
     if (g.fastest >= 0) {
       if (!tiles) add_tiles(page, g), tiles = true;
       b.items.push_back(fastest_sentence(g));
-      if (g.measurements.size() > 1 && g.smallest >= 0) b.items.push_back(memory_sentence(g));
+      if (g.measurements.size() > 1) b.items.push_back(g.smallest >= 0 ? memory_sentence(g) : least_peak(g));
       if (const SettingChange* c = strongest(setting_changes[i]); c && g.varying.size() > 1)
         b.items.push_back(Text("Largest effect on speed: ").append(c->sentence));
     }
@@ -242,6 +257,34 @@ void add_summary(Page& page, const ReportData& data, const std::vector<std::vect
     trainings.items.push_back(training_sentence(*data.trainings[i], labels[i]));
   if (!trainings.items.empty() && !data.groups.empty()) page.blocks.push_back(Heading{3, "Training"});
   if (!trainings.items.empty()) page.blocks.push_back(trainings);
+}
+
+// What a table of results leaves open, by its file.
+static void add_imported(const ReportData& data, std::vector<Text>& list) {
+  std::map<std::string, std::vector<const RunRecord*>> files;
+  for (auto& r : *data.runs)
+    if (is_result(r)) files[r.imported_from].push_back(&r);
+  for (auto& [file, rows] : files) {
+    list.push_back(
+        Text(fmt::format("The figures of {} are one number for each quantity, as {} states them. Without "
+                         "samples there is no interval, so only differences above 10% count.",
+                         plural(rows.size(), "recipe"), file)));
+    std::vector<std::string> timed;
+    for (auto* r : rows)
+      if (double ms = json_number(r->result, "/step_ms_median"); r->status == "out_of_memory" && std::isfinite(ms))
+        timed.push_back(fmt::format("{}batch {} ({}{})",
+                                    r->recipe.contains("variant") ? json_text(r->recipe, "/variant") + ", " : "",
+                                    json_number(r->recipe, "/batch"), say_ms(ms),
+                                    r->result.contains("note") ? "; " + json_text(r->result, "/note") : ""));
+    if (!timed.empty())
+      list.push_back(Text(fmt::format("{} out of memory, but the text also gives a time: {}. The time is not compared.",
+                                      timed.size() == 1 ? "A recipe is" : plural(timed.size(), "recipe") + " are",
+                                      say_list(timed))));
+    if (double lines = json_number(rows[0]->result, "/unreadable_lines"); lines > 0)
+      list.push_back(
+          Text(fmt::format("{} of {} with a batch size and without a figure were not read, the first in {}.",
+                           plural(size_t(lines), "line"), file, json_text(rows[0]->result, "/first_unreadable"))));
+  }
 }
 
 std::vector<Text> warnings(const ReportData& data) {
@@ -276,6 +319,7 @@ std::vector<Text> warnings(const ReportData& data) {
     for (auto& c : g.measurements)
       if (!c.unread_profile.empty())
         list.push_back(Text("A profile cannot be read and is left out: " + c.unread_profile + "."));
+  add_imported(data, list);
   if (machines.size() > 1)
     list.push_back(Text(
         fmt::format("The runs come from {} machines, so times differ by more than the recipes.", machines.size())));
@@ -284,9 +328,32 @@ std::vector<Text> warnings(const ReportData& data) {
   return list;
 }
 
+// The settings of a table are words of its text, not flags.
+static std::vector<Text> imported_recommendation(const ReportGroup& g, const std::vector<SettingChange>& changes) {
+  const ReportMeasurement& best = g.measurements[size_t(g.fastest)];
+  AsFast as_best = as_fast(g);
+  std::vector<Text> list;
+  if (as_best.labels.empty())
+    list.push_back(Text("Use ").strong(best.label).add(": the fastest recipe of the text."));
+  else
+    list.push_back(
+        Text(fmt::format("{} of the recipes are within 10% of the fastest: {} and {}. Choose by memory, or "
+                         "measure them side by side with crest bench --ab.",
+                         as_best.labels.size() + 1, best.label, say_list(as_best.labels))));
+  for (auto& c : changes) {
+    const bool always = !c.pairs.empty() && std::all_of(c.pairs.begin(), c.pairs.end(),
+                                                        [](auto& p) { return p.verdict == Verdict::b_faster; });
+    if (always && c.setting == "variant") list.push_back(Text(c.sentence));
+  }
+  Text t("To check these figures on a device, measure the same settings with ");
+  list.push_back(t.code("crest bench").add("."));
+  return list;
+}
+
 std::vector<Text> recommendations(const ReportGroup& g, const std::vector<SettingChange>& changes) {
   std::vector<Text> list;
   if (g.fastest < 0) return list;
+  if (is_result(*g.measurements[size_t(g.fastest)].timed)) return imported_recommendation(g, changes);
   const ReportMeasurement& best = g.measurements[size_t(g.fastest)];
   AsFast as_best = as_fast(g);
   if (!as_best.apart.empty())

@@ -68,6 +68,7 @@ void add_training(Page& page, const ReportData& data) {
                {"last loss"},
                {"lowest validation loss"},
                {"tokens/s"},
+               {"MFU, HFU"},
                {"steps"},
                {"lr"},
                {"optimizer", Align::left},
@@ -87,7 +88,10 @@ void add_training(Page& page, const ReportData& data) {
       return value.empty() ? "-" : value.substr(value.find_last_of('/') + 1);
     };
     double tokens = tokens_per_step(r.recipe);
-    t.rows.push_back({labels[i], four(x.loss), four(x.lowest_val_loss), say_rate(x.tokens_per_second),
+    const double mfu = json_number(r.result, "/mfu"), hfu = json_number(r.result, "/hfu");
+    std::string of_peak = std::isfinite(mfu) ? say_percent(mfu, 1) : "-";
+    if (std::isfinite(hfu)) of_peak += ", " + say_percent(hfu, 1);
+    t.rows.push_back({labels[i], four(x.loss), four(x.lowest_val_loss), say_rate(x.tokens_per_second), of_peak,
                       std::to_string(x.steps), number(json_number(r.recipe, "/lr")), text("/optimizer"),
                       data_name(r).empty() ? "-" : data_name(r), text("/model"),
                       std::isfinite(tokens) ? fmt::format("{:.0f}", tokens) : "-",

@@ -80,4 +80,23 @@ std::vector<TuneCombination> combinations_of(const std::vector<TuneList>& lists,
   return kept;
 }
 
+std::string changed_to(const TuneCombination& combination, const std::string& setting) {
+  for (auto& [name, value] : combination.changes)
+    if (name == setting) return value;
+  return "";
+}
+
+TuneCombination without_changes(TuneCombination combination, const std::vector<std::string>& settings) {
+  std::erase_if(combination.changes, [&](auto& change) {
+    return std::find(settings.begin(), settings.end(), change.first) != settings.end();
+  });
+  return combination;
+}
+
+TuneCombination with_change(TuneCombination combination, const std::string& setting, const std::string& value) {
+  settings_of(combination.given).apply({{setting, {value}}});
+  combination.changes.emplace_back(setting, value);
+  return combination;
+}
+
 }  // namespace crest

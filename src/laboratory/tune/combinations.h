@@ -19,4 +19,10 @@ struct TuneCombination {
 std::vector<TuneCombination> combinations_of(const std::vector<TuneList>& lists, const Recipe& start,
                                              const Device& device, size_t& not_allowed);
 
+// The value of a change; "" if the combination does not change the setting.
+std::string changed_to(const TuneCombination& combination, const std::string& setting);
+// The combination without changes of these settings. Its recipe stays.
+TuneCombination without_changes(TuneCombination combination, const std::vector<std::string>& settings);
+TuneCombination with_change(TuneCombination combination, const std::string& setting, const std::string& value);
+
 }  // namespace crest

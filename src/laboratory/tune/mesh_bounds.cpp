@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/parameters.h"
+#include "passes/offload.h"
 #include "passes/stages.h"
 #include "plan/schedule.h"
 
@@ -109,10 +110,11 @@ int64_t MeshBounds::least_bytes(const Recipe& r) const {
   const double copies = r.copies();
   const double weights = shard == "weights" ? copies : 1, gradients = shard == "gradients" ? copies : weights,
                state = shard == "none" ? 1 : copies;
-  const bool offloads = setting_of(r, "offload", "none") != "none";
+  const OffloadChoice offload = offload_choice(setting_of(r, "offload", "none"));
+  const bool keeps_inputs = layers_adapt_ && offload.activations == OffloadChoice::Activations::none;
   double trained = bytes_of_weight(r) / weights;
   if (r.grad_accumulation > 1) trained += (r.grad_dtype == "bf16" ? 2 : 4) / gradients;
-  if (r.optimizer == "adamw" && !offloads) trained += 8 / state;
+  if (r.optimizer == "adamw" && !offload.optimizer) trained += 8 / state;
   const double row =
       bytes_of_row_element(r) * double(r.batch * r.seq_length() * model_.width) / mesh.size(Axis::context);
   double most = 0;
@@ -124,7 +126,7 @@ int64_t MeshBounds::least_bytes(const Recipe& r) const {
       bytes += trained * part.trained + bytes_of_frozen_matrix(r) * part.frozen_matrices +
                bytes_of_weight(r) * part.other_frozen;
       // The input of layer 0 can be repeated from the tokens.
-      if (layers_adapt_) bytes += row * double(layers[size_t(stage)] - (stage == 0)) * in_flight(p, rank, chunk);
+      if (keeps_inputs) bytes += row * double(layers[size_t(stage)] - (stage == 0)) * in_flight(p, rank, chunk);
     }
     most = std::max(most, bytes / mesh.size(Axis::tensor));
   }

@@ -30,7 +30,7 @@ std::vector<std::string> fp8_slots(const Program& program);
 int64_t fp8_elements(const Program& program);
 
 // The meaning of `--fp8-weights auto` in a step with this many micro steps, if memory allows it
-// (plan/fp8_weights.h).
+// (plan/memory_choices.h).
 std::string auto_fp8_weights(int64_t micro_steps);
 // Whether updates write the 8-bit weights for train Programs (--fp8-weights update). If so, Program
 // `start` runs before the first step.

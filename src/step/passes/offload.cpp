@@ -1,4 +1,5 @@
-// Setting --offload: optimizer state is in host memory. The update works on pieces of the state.
+// Setting --offload: optimizer state is in host memory; for activations see
+// passes/offload_activations.cpp. The update works on pieces of the state.
 // Each piece is copied to one of two device buffers, updated there and copied back. Meanwhile the
 // other buffer returns the previous piece and receives the next. Element-wise updates of whole
 // groups are cut into equal pieces. Other updates go tensor by tensor.
@@ -14,6 +15,7 @@
 #include "core/text.h"
 #include "ops/index.h"
 #include "ops/update.h"
+#include "passes/offload_activations.h"
 #include "passes/pass.h"
 #include "passes/rewrite.h"
 
@@ -286,7 +288,10 @@ class Offload {
 }  // namespace
 
 void offload(Program& program, const PassContext& context) {
-  if (context.kind != ProgramKind::update || context.setting("offload") == "none") return;
+  const OffloadChoice choice = offload_choice(context.setting("offload"));
+  if (context.kind == ProgramKind::train && choice.activations != OffloadChoice::Activations::none)
+    offload_activations(program, context, choice);
+  if (context.kind != ProgramKind::update || !choice.optimizer) return;
   int64_t piece = parse_bytes(context.setting("offload-piece"), "--offload-piece");
   std::set<ValueId> moved = states_to_move(program, piece / small_part);
   int64_t bytes = 0;
@@ -299,18 +304,33 @@ void offload(Program& program, const PassContext& context) {
   if (!moved.empty()) Offload(program, std::move(moved), piece).run();
 }
 
+static Setting checked_offload(Setting row) {
+  static const auto set = row.set;
+  row.set = [](const Setting& s, void* object, const SettingValue& value) {
+    offload_choice(std::get<std::string>(value));
+    set(s, object, value);
+  };
+  return row;
+}
+
 const std::vector<Setting>& offload_settings() {
   static const std::vector<Effect> effects = {{Effect::all, Effect::anywhere, {}, "update"}};
+  static const std::vector<Effect> all_effects = {{Effect::all, Effect::anywhere, {}, "update"},
+                                                  {Effect::all, Effect::anywhere, {}, nullptr, true}};
   static const std::vector<Setting> rows = {
-      pass_setting({.name = "offload",
-                    .group = "Optimizer",
-                    .help = "state kept in host memory and moved to the device in pieces for its update: nothing "
-                            "(none), or the optimizer's state and fp32 master weights (optimizer)",
-                    .default_value = "none",
-                    .choices = {"none", "optimizer"},
-                    .resume = OnResume::accepts,
-                    .effects = effects,
-                    .smaller = {"optimizer"}}),
+      checked_offload(pass_setting(
+          {.name = "offload",
+           .group = "Optimizer",
+           .help = "what is in host memory while it is not used: nothing (none), the optimizer's state and fp32 master "
+                   "weights, moved to the device in pieces for their update (optimizer), activations kept for the "
+                   "backward pass, as many as predicted transfers hide behind computation (activations), of the first "
+                   "N layers (activations=N) or of every layer (activations=all), or both (optimizer+activations)",
+           .default_value = "none",
+           .choices = {"none", "optimizer", "activations", "activations=LAYERS", "optimizer+activations",
+                       "optimizer+activations=LAYERS"},
+           .resume = OnResume::accepts,
+           .effects = all_effects,
+           .smaller = {"optimizer"}})),
       pass_setting({.name = "offload-piece",
                     .group = "Optimizer",
                     .help = "with --offload optimizer: size of a piece of state; a number with B, kB, MB, GB, KiB, "

@@ -29,6 +29,9 @@ struct PassContext {
   // The rank's coordinate along the pipeline axis, and the Program's chunk of layers
   // (passes/stages.h).
   int stage = 0, chunk = 0;
+  // Seconds of an instruction by its roofline on the device. Null: no device is known.
+  std::function<double(const Program&, const Instr&)> seconds_for = nullptr;
+  double host_link = 0;  // bytes/s of the link to host memory in one direction
 
   // The value of a setting (see pass_setting()), or its default.
   std::string setting(std::string_view name) const;

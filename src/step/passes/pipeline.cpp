@@ -145,7 +145,8 @@ const std::vector<Pass>& pipeline() {
        "and weights, if shared, are whole only during their use",
        shard, shard_settings, "it shares the update between ranks"},
       {"offload",
-       "--offload: the optimizer's state is in host memory; the update copies it to the device and back in pieces",
+       "--offload: the optimizer's state is in host memory; the update copies it to the device and back in pieces. "
+       "Activations kept for the backward pass are in host memory in between",
        offload, offload_settings},
       {"fused_update", "--fusion on: the update's kernel also quantizes the new weights (--fp8-weights update)",
        join_update_quantization},

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace crest {
@@ -46,6 +48,8 @@ std::vector<ValueId> Builder::append(Instr instr) {
     Value v{names().add_unique(i ? fmt::format("{}:{}", base, i) : base), o.dtype, o.shape,
             layout_of(*program_, instr, o, id)};
     if (o.alias >= 0) v.space = program_->at(instr.in[size_t(o.alias)]).space;
+    const auto& host = instr.op->host_out;
+    if (o.alias < 0 && std::find(host.begin(), host.end(), int(i)) != host.end()) v.space = MemorySpace::host;
     if (o.alias >= 0 && o.consumes) {
       v.role = program_->at(instr.in[size_t(o.alias)]).role;
       v.lifetime = program_->at(instr.in[size_t(o.alias)]).lifetime;

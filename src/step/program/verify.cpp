@@ -65,10 +65,12 @@ class Copies {
   std::string after(const Instr& instr) {
     std::string_view op = instr.op->name;
     if (op == "copy_in") {
+      if (!has_buffer(instr)) return "";
       Buffer& b = of_[storage(instr.out[0])];
       if (b.changed) return lost(b);
       b = {instr.in[0], false};
     } else if (op == "copy_out") {
+      if (!has_buffer(instr)) return "";
       auto it = of_.find(storage(instr.in[0]));
       if (it == of_.end() || !same_place(it->second.from, instr.in[1]))
         return fmt::format("%{} is no copy of %{}", p_.at(instr.in[0]).name, p_.at(instr.in[1]).name);
@@ -91,6 +93,8 @@ class Copies {
     bool changed = false;     // since it was copied
   };
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
+  // Otherwise the copy is a value of its own: the rules for values are enough.
+  static bool has_buffer(const Instr& instr) { return instr.in.size() > 1 && instr.in[1] != no_value; }
   bool same_place(ValueId a, ValueId b) const {
     Range x = range_of(p_.at(a)), y = range_of(p_.at(b));
     return storage(a) == storage(b) && x.first == y.first && x.last == y.last;
@@ -169,8 +173,9 @@ class Verifier {
       if (value.space != root.space)
         broken(fmt::format("%{} is in {} memory, its storage %{} in {} memory", value.name, name(value.space),
                            root.name, name(root.space)));
-      if (value.space == MemorySpace::host && root.lifetime != Lifetime::persistent)
-        broken(fmt::format("%{} is in host memory, but only what is persistent may be", value.name));
+      const bool copied = produced[size_t(value.layout.storage)] && root.lifetime == Lifetime::micro_step;
+      if (value.space == MemorySpace::host && root.lifetime != Lifetime::persistent && !copied)
+        broken(fmt::format("%{} is in host memory, but it is neither persistent nor a copy", value.name));
       // The host or another Program writes values without a producer, but never an activation.
       const bool lost = value.role == Role::activation && value.layout.storage == ValueId(v) &&
                         value.lifetime != Lifetime::slot &&

@@ -50,8 +50,9 @@ static std::vector<int32_t> checked_ids(const std::vector<int64_t>& tokens, int6
   return ids;
 }
 
-static std::vector<int32_t> find_prompt(const SampleOptions& o, const LoadedModel& model, const TextEnds& ends) {
-  if (o.tokens) return checked_ids(*o.tokens, model.config.vocab);
+static std::vector<int32_t> find_prompt(const SampleOptions& o, const SampleRequest& request, const LoadedModel& model,
+                                        const TextEnds& ends) {
+  if (request.tokens) return checked_ids(*request.tokens, model.config.vocab);
   if (!model.tokenizer) {
     const bool none = model.tokenizer_problem.empty(), folder = !model.checkpoint;
     const char* missing = folder ? "the model has no tokenizer.json"
@@ -65,16 +66,31 @@ static std::vector<int32_t> find_prompt(const SampleOptions& o, const LoadedMode
   if (o.add_bos && !ends.begin)
     fail_usage("the model has no begin-of-text token", "--add-bos",
                "Leave it out: neither its tokenizer nor its generation_config.json or config.json names one.");
-  return prompt_tokens(*model.tokenizer, o.prompt, model.config.vocab, ends.begin, o.add_bos);
+  return prompt_tokens(*model.tokenizer, request.prompt, model.config.vocab, ends.begin, o.add_bos);
 }
 
 ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& model)
-    : options_(options), model_(model), ends_(text_ends(model)) {
-  prompt_ = find_prompt(options, model, ends_);
-  given_ = prompt_.size();
-  int64_t context = model.config.cached_context();
-  if (int64_t(given_) > context) prompt_.erase(prompt_.begin(), prompt_.end() - context);
-  session_ = DecodingSession::open(model, options, std::min(context, int64_t(prompt_.size()) + options.max_tokens));
+    : ModelSampler(options, model, {options}, {}) {}
+
+ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& model, std::vector<SampleRequest> requests,
+                           const std::function<std::string(size_t)>& place)
+    : options_(options), model_(model), ends_(text_ends(model)), requests_(std::move(requests)) {
+  const int64_t context = model.config.cached_context();
+  int64_t longest = 1;
+  for (auto& request : requests_) {
+    Prompt prompt;
+    try {
+      prompt.tokens = find_prompt(options, request, model, ends_);
+    } catch (const Error& e) {
+      if (!place || !model.tokenizer) throw;
+      throw Error(e.code(), e.problem(), place(prompts_.size()), e.advice());
+    }
+    prompt.given = prompt.tokens.size();
+    if (int64_t(prompt.given) > context) prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.end() - context);
+    longest = std::max(longest, int64_t(prompt.tokens.size()) + std::min(request.max_tokens, context));
+    prompts_.push_back(std::move(prompt));
+  }
+  session_ = DecodingSession::open(model, options, std::min(context, longest));
 }
 
 ModelSampler::~ModelSampler() = default;
@@ -85,32 +101,34 @@ int64_t ModelSampler::cache_length() const { return session_->decoder.cache_leng
 
 std::string ModelSampler::begin_note() const {
   const Tokenizer* tokenizer = model_.tokenizer.get();
-  if (options_.tokens || !ends_.begin) return "";
+  const SampleRequest& request = requests_[0];
+  if (request.tokens || !ends_.begin) return "";
   const std::string token = printable(tokenizer->decode_token(*ends_.begin));
-  if (options_.prompt.empty()) return fmt::format("{} begins the text", token);
+  if (request.prompt.empty()) return fmt::format("{} begins the text", token);
   if (options_.add_bos) return fmt::format("{} before the prompt", token);
   // Where the end-of-text token stands in for a beginning, prompts have none in any program.
-  if (!tokenizer->begin_of_text() || tokenizer->encode(options_.prompt, true)[0] == *ends_.begin) return "";
+  if (!tokenizer->begin_of_text() || tokenizer->encode(request.prompt, true)[0] == *ends_.begin) return "";
   return fmt::format("no {} before the prompt (--add-bos puts it there)", token);
 }
 
-SampledText ModelSampler::sample(int64_t number, const std::function<void(std::string_view)>& show) {
+SampledText ModelSampler::sample(size_t at, int64_t number, const std::function<void(std::string_view)>& show) {
   const Tokenizer* tokenizer = model_.tokenizer.get();
-  bool ids = options_.tokens.has_value();
+  const SampleRequest& request = requests_[at];
+  bool ids = request.tokens.has_value();
   GenerateOptions g;
-  g.max_tokens = options_.max_tokens;
-  g.sampler = options_.sampler;
+  g.max_tokens = request.max_tokens;
+  g.sampler = request.sampler;
   g.sample = uint64_t(number);
   if (tokenizer && !ids) g.vocab = tokenizer->vocab_size();
   if (!options_.ignore_end) g.end_tokens = ends_.end;
-  TextStream stream(options_.stops);
+  TextStream stream(request.stops);
   SampledText s;
   auto add = [&](const std::string& piece) {
     s.text += piece;
     show(piece);
   };
   int64_t slides = session_->decoder.slides();
-  s.generated = generate(session_->decoder, prompt_, g, [&](int32_t id) {
+  s.generated = generate(session_->decoder, prompts_[at].tokens, g, [&](int32_t id) {
     ++s.tokens;
     if (ids) {
       show(fmt::format("{}{}", s.tokens > 1 ? "," : "", id));
@@ -139,7 +157,7 @@ Json ModelSampler::to_json(const std::vector<SampledText>& samples) const {
           {"model", model_.config.name},
           {"precision", recipe().precision},
           {"prompt", ids ? Json() : Json(options_.prompt)},
-          {"prompt_tokens", prompt_.size()},
+          {"prompt_tokens", prompts_[0].tokens.size()},
           {"run", options_.run},
           {"samples", list},
           {"seed", options_.sampler.seed},
@@ -148,6 +166,15 @@ Json ModelSampler::to_json(const std::vector<SampledText>& samples) const {
           {"top_k", options_.sampler.top_k},
           {"top_p", options_.sampler.top_p},
           {"weights", options_.weights}};
+}
+
+Json ModelSampler::to_json(size_t request, int64_t number, const SampledText& s) const {
+  return {{"prompt", requests_[request].prompt},
+          {"sample", number},
+          {"text", s.text},
+          {"finish", name(s.generated.end)},
+          {"prompt_tokens", prompts_[request].tokens.size()},
+          {"tokens", s.generated.tokens}};
 }
 
 }  // namespace crest

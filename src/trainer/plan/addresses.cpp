@@ -12,6 +12,11 @@ Address address_of(const CompiledSession& s, const CompiledProgram& c, ValueId v
   int64_t offset = value.layout.offset * int64_t(size_of(value.dtype));
   int block = c.memory.block_of_value[size_t(value.layout.storage)];
   if (block >= 0) return {Address::Arena::transient, c.memory.blocks[size_t(block)].offset + offset};
+  if (root.lifetime == Lifetime::micro_step && root.space == MemorySpace::host) {
+    block = c.host.block_of_value[size_t(value.layout.storage)];
+    const int64_t first = s.host_bytes - s.host_activations;
+    return block < 0 ? Address() : Address{Address::Arena::host, first + c.host.blocks[size_t(block)].offset + offset};
+  }
   if (root.lifetime == Lifetime::micro_step) return {};
   if (root.lifetime == Lifetime::slot)
     if (const SlotArea* area = s.area_of(c.spec))

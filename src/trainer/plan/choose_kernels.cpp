@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/kernels.h"
+#include "plan/roofline_time.h"
 #include "program/op.h"
 
 namespace crest {
@@ -129,6 +130,8 @@ PassContext pass_context(const Recipe& recipe, const ProgramSpec& spec, const De
   if (device.kind == "cuda") context.row_alignment = 16;
   context.forward_only = spec.forward_only;
   context.stage = spec.stage, context.chunk = spec.chunk;
+  RooflineTimes roofline = roofline_of(device);
+  context.seconds_for = std::move(roofline.seconds), context.host_link = roofline.host_link;
   return context;
 }
 

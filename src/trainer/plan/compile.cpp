@@ -77,7 +77,9 @@ void place_persistent(CompiledSession& s) {
                                   blocks[it->second.index].bytes, value.storage_bytes()));
     }
   s.persistent_bytes = place_in_arena(s.persistent);
-  s.host_bytes = place_in_arena(s.host);
+  s.host_activations = 0;
+  for (auto& c : s.programs) s.host_activations = std::max(s.host_activations, c.host.bytes);
+  s.host_bytes = place_in_arena(s.host) + s.host_activations;
 }
 
 // Behind the persistent values. No step runs during a forward pass, so all use the same memory.
@@ -467,7 +469,8 @@ void place(CompiledSession& s, const CompileOptions& options) {
     CompiledProgram& c = s.programs[p];
     Timer timer;
     c.memory = plan_memory(c.program, c.workspace, gradients[p]);
-    if (options.verify) verify(c.memory);
+    c.host = plan_host_memory(c.program);
+    if (options.verify) verify(c.memory), verify(c.host);
     c.timings.push_back({"memory", timer.seconds()});
     s.transient_bytes = std::max(s.transient_bytes, c.memory.bytes);
   }

@@ -39,6 +39,7 @@ struct CompiledProgram {
   std::vector<const Kernel*> kernels;  // per instruction
   std::vector<int64_t> workspace;      // per instruction, bytes
   MemoryPlan memory;
+  MemoryPlan host;                  // of activations in host memory (--offload activations)
   Waits waits;                      // between streams
   std::vector<PassTiming> timings;  // passes, then "kernels" and "memory"
 };
@@ -75,6 +76,7 @@ struct CompiledSession {
   int64_t persistent_bytes = 0;  // including all slots
   int64_t slot_bytes = 0;        // the slots' part of them
   int64_t host_bytes = 0;        // size of the arena in host memory
+  int64_t host_activations = 0;  // its last part: the largest of the Programs' plans, which share it
   int64_t transient_bytes = 0;   // size of the largest arena: the Programs share one
   int64_t library_bytes = 0;     // NCCL communicators, if ranks are processes on GPUs
   std::vector<CommunicatorMemory> communicators;  // the same, by communicator

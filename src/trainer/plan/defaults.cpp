@@ -10,7 +10,7 @@
 #include "passes/recompute.h"
 #include "passes/tensor_parallel.h"
 #include "plan/choose_kernels.h"
-#include "plan/fp8_weights.h"
+#include "plan/memory_choices.h"
 
 namespace crest {
 
@@ -28,7 +28,7 @@ SessionUse deciding_use(const Recipe& r, const SessionUse& use) {
 // A session with the smallest batch; none if some kernel is missing.
 std::optional<CompiledSession> smallest_batch(Recipe r, int64_t seq, const Device& device, const SessionUse& use) {
   r.seq = seq, r.batch = batch_multiple(r);
-  r = fp8_weights_choices(r).back();  // the smallest
+  r = memory_choices(r, device).back();  // the smallest
   if (!recompute_budget(r.recompute).empty()) r.recompute = "full";
   try {
     return compile(r, device, session_programs(resolve(r, device), deciding_use(r, use)), {.verify = false});
@@ -37,14 +37,14 @@ std::optional<CompiledSession> smallest_batch(Recipe r, int64_t seq, const Devic
   }
 }
 
-// An upper bound for a batch of 1: 32 bytes per parameter, a layer's activations in fp32, naive
-// attention's scores, logits. Most recipes fit by this bound and need no compiled session.
-double most_bytes(const ModelConfig& m, int64_t seq) {
+// An upper bound: 32 bytes per parameter, a layer's activations in fp32, naive attention's scores,
+// logits. Most recipes fit by this bound and need no compiled session.
+double most_bytes(const ModelConfig& m, int64_t seq, int64_t batch = 1) {
   const double ff = double(m.ff), n = double(seq), vocab = double(m.vocab) + 4096;
   const double width = double(std::max(m.width, m.heads * m.head_dim));
   const double parameters = (2 * vocab + double(m.context)) * width + double(m.layers) * width * (6 * width + 3 * ff);
   const double layer = n * (160 * width + 48 * ff) + 32 * double(m.heads) * n * n;
-  return 32 * parameters + double(m.layers) * layer + 32 * n * vocab + double(256 << 20);
+  return 32 * parameters + double(batch) * (double(m.layers) * layer + 32 * n * vocab) + double(256 << 20);
 }
 
 int64_t default_seq(const Recipe& r, const Device& device, const SessionUse& use, int64_t limit) {
@@ -109,7 +109,9 @@ Recipe with_defaults(Recipe r, const Device& device, const DefaultSources& from)
     r.seq = seq;
   }
   if (recompute_budget(r.recompute).empty())
-    r = fp8_weights_within(r, device, from.limit, from.use, from.note);
+    r = most_bytes(r.model, r.padded_seq(), r.batch) < double(from.limit)
+            ? memory_choices(r, device).front()
+            : within_memory(r, device, from.limit, from.use, from.note);
   else
     r = recompute_within_budget(std::move(r), device, from.timer_of, from.note, from.use);
   return with_stages(std::move(r), device, from);

@@ -36,7 +36,8 @@ struct DefaultSources {
 // The length starts at the model's context, at most longest_default_seq. It is halved until a batch
 // of 1 fits. If no length fits, the longest stays and compiling reports the problem.
 //
-// fp8 with several micro steps keeps 8-bit weights if they fit (plan/fp8_weights.h).
+// fp8 with several micro steps keeps 8-bit weights if they fit, and a GPU runs the loss for as many
+// tokens at a time as fit (plan/memory_choices.h).
 Recipe with_defaults(Recipe recipe, const Device& device, const DefaultSources& sources);
 // Chooses the precision only, for commands without training.
 Recipe with_default_precision(Recipe recipe, const Device& device, const DefaultSources& sources = {});

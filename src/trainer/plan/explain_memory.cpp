@@ -96,8 +96,9 @@ ExplainSection training(const CompiledSession& s) {
   if (auto base = r.pass_settings.find("base-weights"); base != r.pass_settings.end() && base->second != "auto")
     weights.difference = "frozen matrices have the form of --base-weights " + base->second;
   Term optimizer = optimizer_term(r, trained);
-  optimizer.program = double(planned[size_t(Category::optimizer_state)] + s.host_bytes);
-  if (s.host_bytes) optimizer.difference = format_bytes(double(s.host_bytes)) + " of it in host memory";
+  const auto host = double(s.host_bytes - s.host_activations);
+  optimizer.program = double(planned[size_t(Category::optimizer_state)]) + host;
+  if (host > 0) optimizer.difference = format_bytes(host) + " of it in host memory";
   Term gradients = gradients_term(r, trained);
   gradients.program = double(gradient_bytes(s));
   gradients.difference = "without accumulation they share memory with activations, until they are written";

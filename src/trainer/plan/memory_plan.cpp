@@ -190,7 +190,9 @@ class Planner {
   }
 
   ValueId storage(ValueId v) const { return p_.at(v).layout.storage; }
-  bool transient(ValueId root) const { return p_.at(root).lifetime == Lifetime::micro_step; }
+  bool transient(ValueId root) const {
+    return p_.at(root).lifetime == Lifetime::micro_step && p_.at(root).space == MemorySpace::device;
+  }
 
   void touch(ValueId v, int i) {
     if (v == no_value) return;
@@ -231,17 +233,28 @@ class Planner {
       if (p_.code[i].stream == Stream::compute) continue;
       int after = ordered.first_after(int(i), Stream::compute);
       end_[i] = after < 0 ? int(end_.size()) - 1 : after;
-      if (std::string_view(p_.code[i].op->name) == "reduce_scatter") end_[i] = std::min(end_[i], last_in_flight(i));
+      if (std::string_view(p_.code[i].op->name) == "reduce_scatter")
+        end_[i] = std::min(end_[i], last_in_flight(i, gradients_in_flight));
+      if (sends_activation(p_.code[i])) end_[i] = std::min(end_[i], last_in_flight(i, activations_in_flight));
     }
   }
 
-  // Limits the gradients waiting to be sent. The backward pass never waits for them, so they would
-  // occupy memory to its end. Whatever takes their memory waits instead.
-  int last_in_flight(size_t i) const {
-    constexpr int most = 3;  // in flight
+  static constexpr int gradients_in_flight = 3, activations_in_flight = 2;
+
+  // Whether it copies to host memory that is not an optimizer's state.
+  static bool sends_activation(const Instr& instr) {
+    return std::string_view(instr.op->name) == "copy_out" && (instr.in.size() == 1 || instr.in[1] == no_value);
+  }
+
+  // Limits the tensors waiting to be sent. The compute stream never waits for them, or only much
+  // later, so they would occupy memory until then. Whatever takes their memory waits instead. After
+  // the last ones, copies come back.
+  int last_in_flight(size_t i, int most) const {
     int sent = 0;
+    const bool to_host = p_.code[i].op->crosses_memories();
     for (size_t k = i + 1; k < p_.code.size(); ++k)
-      if (p_.code[k].stream == p_.code[i].stream && ++sent == most) return int(k);
+      if ((p_.code[k].stream == p_.code[i].stream || (to_host && p_.code[k].op->crosses_memories())) && ++sent == most)
+        return int(k);
     return int(p_.code.size()) - 1;
   }
 
@@ -391,6 +404,25 @@ MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& works
   return Planner(program, workspace, fixed).run();
 }
 
+// All are away between the halves, so no two share memory.
+MemoryPlan plan_host_memory(const Program& program) {
+  MemoryPlan plan;
+  plan.block_of_value.assign(program.values.size(), -1);
+  const int last = int(program.code.size()) - 1;
+  for (const Instr& instr : program.code)
+    for (ValueId v : instr.out) {
+      const Value& value = program.at(v);
+      const bool copy = value.space == MemorySpace::host && value.lifetime == Lifetime::micro_step;
+      if (!copy || value.layout.storage != v) continue;
+      plan.block_of_value[size_t(v)] = int(plan.blocks.size());
+      plan.blocks.push_back(
+          {value.name, v, plan.bytes, aligned(value.storage_bytes()), 0, last, Category::activations});
+      plan.bytes += plan.blocks.back().bytes;
+    }
+  plan.live_peak = plan.bytes;
+  return plan;
+}
+
 void verify(const MemoryPlan& plan) {
   // Sweeps over time with live blocks ordered by address. Neighbors must not overlap.
   struct Event {
@@ -437,13 +469,32 @@ std::string print(const MemoryPlan& plan, const Program& program, int rows) {
     out += fmt::format("peak at instruction {} ({} at {}, {})\n", plan.peak_instr, i.op->name, i.origin.text(),
                        name(i.phase));
   }
-  std::vector<const Block*> order;
-  for (auto& b : plan.blocks) order.push_back(&b);
-  std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->bytes > b->bytes; });
-  for (int i = 0; i < rows && i < int(order.size()); ++i)
-    out += fmt::format("  {:>12} at {:>12}  instructions {:>5}..{:<5} {:<12} {}\n",
-                       format_bytes(double(order[size_t(i)]->bytes)), order[size_t(i)]->offset, order[size_t(i)]->first,
-                       order[size_t(i)]->last, name(order[size_t(i)]->category), printable(order[size_t(i)]->name));
+  // Workspaces of one operation and size are a row: they are not alive together.
+  struct Row {
+    Block block;  // first and last: of all
+    int count = 1;
+  };
+  std::vector<Row> list;
+  std::map<std::pair<std::string_view, int64_t>, size_t> workspaces;
+  for (auto& b : plan.blocks) {
+    if (b.storage == no_value && b.category == Category::workspace) {
+      auto [it, added] = workspaces.emplace(std::pair(std::string_view(b.name), b.bytes), list.size());
+      if (!added) {
+        Row& row = list[it->second];
+        ++row.count;
+        row.block.first = std::min(row.block.first, b.first), row.block.last = std::max(row.block.last, b.last);
+        continue;
+      }
+    }
+    list.push_back({b});
+  }
+  std::stable_sort(list.begin(), list.end(), [](auto& a, auto& b) { return a.block.bytes > b.block.bytes; });
+  for (int i = 0; i < rows && i < int(list.size()); ++i) {
+    const auto& [b, count] = list[size_t(i)];
+    out += fmt::format("  {:>12} at {:>12}  instructions {:>5}..{:<5} {:<12} {}{}\n", format_bytes(double(b.bytes)),
+                       count > 1 ? "various" : std::to_string(b.offset), b.first, b.last, name(b.category),
+                       printable(b.name), count > 1 ? fmt::format(" x {}", count) : "");
+  }
   return out;
 }
 

@@ -26,7 +26,7 @@ using CategoryBytes = std::array<int64_t, category_count>;
 int64_t total(const CategoryBytes&);
 
 // A piece of the transient arena, used by instructions [first, last]. If a stream other than
-// compute uses it, the use lasts until the compute stream waits for it.
+// compute uses it, the use lasts until the compute stream waits for it, or for some transfers more.
 struct Block {
   std::string name;  // of the storage, or "workspace of OP"
   ValueId storage;   // no_value for workspace
@@ -51,6 +51,8 @@ struct MemoryPlan {
 // of instructions.
 MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace,
                        const std::vector<Block>& fixed = {});
+// The Program's copies of activations in host memory (--offload activations).
+MemoryPlan plan_host_memory(const Program& program);
 // Throws an internal error if two blocks overlap in both time and address.
 void verify(const MemoryPlan& plan);
 // A table of the largest blocks, and the peak.

@@ -123,6 +123,7 @@ Json memory_to_json(const CompiledSession& s, int rows) {
           {"persistent_bytes", s.persistent_bytes},
           {"transient_bytes", s.transient_bytes},
           {"host_bytes", s.host_bytes},
+          {"host_activation_bytes", s.host_activations},
           {"ranks", s.recipe.all_ranks()},
           {"kept_bytes", s.kept_bytes()},
           {"by_category", categories_to_json(s.by_category())},

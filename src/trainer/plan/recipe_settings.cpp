@@ -179,10 +179,17 @@ int RecipeOptions::processes() const {
   return r.ranks;
 }
 
+SettingsOfPreset RecipeOptions::of_preset(const GivenSettings& more) const {
+  if (!has("model")) return {};
+  GivenSettings all = given;
+  all.insert(more.begin(), more.end());
+  return preset_settings(given.at("model").back(), all);
+}
+
 Recipe RecipeOptions::finish(const std::string& default_model) const {
   GivenSettings all = given;
   if (!has("model")) all["model"] = {default_model};
-  for (auto& [name, texts] : preset_settings(all["model"].back(), given)) all[name] = texts;
+  for (auto& [name, texts] : of_preset()) all[name] = texts;
   Recipe r;
   settings_of(r).apply(all);
   check_same_ranks(*this, r);

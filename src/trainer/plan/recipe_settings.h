@@ -29,6 +29,9 @@ std::vector<std::string> recipe_flags(const nlohmann::ordered_json& recipe);
 struct RecipeOptions {
   GivenSettings given;
   bool has(const std::string& setting) const { return given.count(setting) && !given.at(setting).empty(); }
+  // What the model's preset brings along, of the recipe and of training: settings that neither
+  // `given` nor `more` has. finish() applies the recipe's.
+  SettingsOfPreset of_preset(const GivenSettings& more = {}) const;
   // Number of processes, from --ranks or --mesh.
   int processes() const;
   // default_model applies if --model is absent.

@@ -1,5 +1,6 @@
 // --recompute budget=SIZE: chooses the repeated parts of each layer, for the shortest predicted
-// time with at most this much memory.
+// time with at most this much memory. With --offload activations it also chooses the layers with
+// activations in host memory.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,7 @@ struct StepCost {
 
 struct RecomputeChoice {
   std::string value;  // value of --recompute: a level, or layers=...
+  int64_t away = 0;   // the first layers, with their activations in host memory
   StepCost cost;
   int plans = 0;  // number of planned values
 };
@@ -29,8 +31,14 @@ struct RecomputeChoice {
 // are ranked. Bisection over plans finds the first fitting one. Then one or two layers change while
 // this is faster and fits. The first layers repeat most: their values are needed last, when most
 // others are gone.
+//
+// Layers may also be away: their activations are in host memory between the halves. They repeat
+// `away_level`; "": no layer may be away. The link hides the transfers of some layers and not of
+// all, so plans with a quarter, half and all layers away give their cost. Layers away come before
+// all others: their activations have the longest time to return.
 RecomputeChoice choose_recompute(int64_t layers, int64_t budget,
-                                 const std::function<StepCost(const std::string&)>& plan);
+                                 const std::function<StepCost(const std::string& value, int64_t away)>& plan,
+                                 const std::string& away_level = "");
 
 // Step times of one recipe. They have one source, so they are comparable.
 struct StepTimer {
@@ -44,9 +52,9 @@ using StepTimerOf = std::function<StepTimer(const CompiledSession& plain, const 
 // Counts FLOPs and bytes at assumed rates.
 StepTimer assumed_step_times(const CompiledSession& plain, const Device& device);
 
-// Replaces `budget=SIZE` in a recipe, and together with it --fp8-weights auto; returns others
-// unchanged. SIZE is one rank's memory for all
-// plans of the run (use). timer_of: assumed_step_times if empty. note: receives a line about the
+// Replaces `budget=SIZE` in a recipe, and together with it --offload activations and the settings of
+// memory_choices() (plan/memory_choices.h); returns others unchanged. SIZE is one rank's memory for
+// all plans of the run (use). timer_of: assumed_step_times if empty. note: receives a line about the
 // choice. Throws does_not_fit with the closest value.
 Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of = {},
                                const std::function<void(const std::string&)>& note = {},

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
+#include "model/parameters.h"
 #include "program/op.h"
 
 namespace crest {
@@ -34,6 +36,35 @@ double sum_of_step(const CompiledSession& session, const std::function<double(co
 
 double executed_flops(const CompiledSession& session) {
   return sum_of_step(session, [](const Program& p, const Instr& i) { return i.op->cost(p, i).flops; });
+}
+
+// Of a matmul in a forward pass, without bias and activation.
+static double matmul_flops(const Program& p, const Instr& i) {
+  const std::string_view op = i.op->name;
+  if (!op.starts_with("linear")) return i.op->cost(p, i).flops;
+  const double matrices = op == "linear_swiglu" ? 2 : 1;
+  return 2 * matrices * double(p.at(i.in[0]).shape.rows()) * double(p.at(i.in[1]).shape.numel());
+}
+
+double recomputed_flops(const CompiledSession& s) {
+  auto sum = [&](Phase phase, OpClass op_class) {
+    return sum_of_step(s, [&](const Program& p, const Instr& i) {
+      if (i.phase != phase || i.op->op_class != op_class) return 0.0;
+      return op_class == OpClass::contraction ? matmul_flops(p, i) : i.op->cost(p, i).flops;
+    });
+  };
+  const Recipe& r = s.recipe;
+  const ModelConfig& m = r.model;
+  const double matmuls = sum(Phase::recompute, OpClass::contraction) * double(r.all_ranks());
+  const double again = sum(Phase::recompute, OpClass::attention), once = sum(Phase::forward, OpClass::attention);
+  if (again == 0) return matmuls;
+  const double scores = 4 * double(m.layers) * double(m.heads * m.head_dim) * m.keys_per_token(r.seq_length());
+  return matmuls + again / once * scores * double(r.tokens_per_step());
+}
+
+StepFlops step_flops(const CompiledSession& s) {
+  const double model = flops_per_token(s.recipe.model, s.recipe.seq_length()) * double(s.recipe.tokens_per_step());
+  return {model, model + recomputed_flops(s)};
 }
 
 std::string palm_convention(const Recipe& recipe, bool forward) {

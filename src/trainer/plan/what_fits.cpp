@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "passes/fp8.h"
+#include "passes/offload.h"
 #include "passes/stages.h"
 #include "plan/automatic.h"
 #include "plan/choose_kernels.h"
@@ -89,10 +91,7 @@ class Suggestions {
         std::string flags = sharded(r, shard);
         suggest(flags, r);
       }
-    if (Recipe r = s_.recipe; use_.update && s_.device.kind == "cuda" && r.pass_settings["offload"] != "optimizer") {
-      r.pass_settings["offload"] = "optimizer";
-      suggest("--offload optimizer", r);
-    }
+    offload();
     if (Recipe r = s_.recipe; keeps_fp8_weights(r)) {
       r.pass_settings["fp8-weights"] = "again";
       suggest("--fp8-weights again", r);
@@ -107,6 +106,16 @@ class Suggestions {
       r.recompute = recompute;
       suggest(fmt::format("--recompute {}", recompute), r);
     }
+  }
+
+  void offload() {
+    if (s_.device.kind != "cuda") return;
+    Recipe r = s_.recipe;
+    auto given = r.pass_settings.find("offload");
+    OffloadChoice choice = offload_choice(given == r.pass_settings.end() ? "none" : given->second);
+    if (!use_.update || std::exchange(choice.optimizer, true)) return;
+    r.pass_settings["offload"] = offload_value(choice);
+    suggest("--offload " + offload_value(choice), r);
   }
 
   void other_cuts() {

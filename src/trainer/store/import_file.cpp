@@ -15,25 +15,36 @@ ImportedFile import_file(Store& store, const std::string& path, const LogDescrip
            "Read it with --store, or export it: crest runs export --all --store FILE -o runs.jsonl.");
     lines.unread(first);
   }
-  if (is_export(first)) return {path, import_export(store, lines), std::nullopt};
-  ImportedLog log = import_log(lines, description);
-  Store::Added added = store.add_all([&, given = false](RunRecord& r) mutable {
-    if (given) return false;
-    r = log.record;
-    return given = true;
+  if (is_export(first)) return {path, import_export(store, lines)};
+  ImportedText text = import_text(lines, description);
+  std::vector<RunRecord> records = text.results ? text.results->records : std::vector{text.log->record};
+  Store::Added added = store.add_all([&, next = size_t(0)](RunRecord& r) mutable {
+    if (next == records.size()) return false;
+    r = std::move(records[next++]);
+    return true;
   });
-  return {path, added, std::move(log)};
+  return {path, added, std::move(text)};
 }
 
 Json to_json(const std::vector<ImportedFile>& files) {
   Json list = Json::array();
   for (auto& f : files) {
     Json json = {{"file", f.path}, {"runs", f.added.ids}, {"known", f.added.known}};
-    if (f.log)
-      json.update({{"steps", f.log->steps},
-                   {"validations", f.log->validations},
-                   {"lines", f.log->lines},
-                   {"skipped_lines", f.log->skipped}});
+    if (f.text && f.text->log) {
+      const ImportedLog& log = *f.text->log;
+      json.update({{"steps", log.steps},
+                   {"validations", log.validations},
+                   {"lines", log.lines},
+                   {"skipped_lines", log.skipped}});
+    } else if (f.text) {
+      const ImportedResults& r = *f.text->results;
+      json.update({{"rows", r.records.size()},
+                   {"out_of_memory", r.out_of_memory},
+                   {"repeated_lines", r.repeated},
+                   {"unreadable_lines", r.unreadable},
+                   {"lines", r.lines},
+                   {"skipped_lines", r.others}});
+    }
     list.push_back(std::move(json));
   }
   return list;

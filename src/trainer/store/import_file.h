@@ -1,4 +1,4 @@
-// Imports a file of runs: an export, or the log of a training program.
+// Imports a file of runs: an export, the log of a training program, or a table of results.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@ namespace crest {
 struct ImportedFile {
   std::string path;
   Store::Added added;
-  std::optional<ImportedLog> log;  // absent for an export
+  std::optional<ImportedText> text = std::nullopt;  // absent for an export
 };
 // Throws for any other file; then nothing is imported from it.
 ImportedFile import_file(Store& store, const std::string& path, const LogDescription& description);

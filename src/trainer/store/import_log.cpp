@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "stats/samples.h"
 #include "store/log_line.h"
+#include "store/result_rows.h"
 #include "store/step_times.h"
 
 namespace crest {
@@ -32,19 +33,26 @@ class LogReader {
     if (!told) ++out.skipped;
   }
 
+  bool empty() const { return rows_.empty(); }
+  // Of the text read so far.
+  std::string hash() const {
+    Sha256 hash = hash_;
+    return to_hex(hash.digest()).substr(0, 16);
+  }
+
   void finish(const std::string& path) {
     if (rows_.empty())
       fail("contains no training steps", printable(path),
            "Looked for lines with a step and a loss or time, such as \"iter 10: loss 3.21, time 12.3ms\", "
-           "\"step 10/100 | loss 3.21 | 12.3 ms | 41000 tok/s\" or {\"step\": 10, \"loss\": 3.21}; or the header of "
-           "crest runs export.");
+           "\"step 10/100 | loss 3.21 | 12.3 ms | 41000 tok/s\" or {\"step\": 10, \"loss\": 3.21}; for results "
+           "by batch size, such as \"B16: dt 133 ms 123 k tok/s 42 GB\"; or the header of crest runs export.");
     // Some programs print an estimate of the training loss with each validation; next to the loss
     // of the steps it would be a second curve.
     if (step_losses_ > 0)
       for (auto& r : rows_)
         if (!std::isnan(r.val_loss)) r.loss = NAN;
     out.record.log = std::move(rows_);
-    out.record.uid = to_hex(hash_.digest()).substr(0, 16);
+    out.record.uid = hash();
   }
 
   Json result(const LogDescription& d) const {
@@ -143,26 +151,91 @@ std::string time_of_file(const std::string& path) {
   return fmt::format("{}.{:03}Z", text, info.st_mtim.tv_nsec / 1'000'000);
 }
 
-}  // namespace
+// The same text with the same description is the same run, wherever the file is.
+std::string uid_of(const std::string& hash, const std::string& name, const LogDescription& d) {
+  std::string told = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", hash, name, d.model, d.device, d.batch, d.seq);
+  return sha256_hex(told.data(), told.size()).substr(0, 16);
+}
 
-ImportedLog import_log(LineReader& lines, const LogDescription& d) {
-  LogReader reader;
-  for (std::string line; lines.next(line);) reader.read(line);
-  reader.finish(lines.path());
-  RunRecord& r = reader.out.record;
+void describe(RunRecord& r, const LineReader& lines, const LogDescription& d) {
   r.kind = "log", r.status = "done", r.imported_from = lines.path();
-  r.name = d.name.empty() ? std::filesystem::path(lines.path()).stem().string() : d.name;
   r.started = r.finished = time_of_file(lines.path());
   if (r.finished.empty()) r.started = r.finished = utc_now();
   if (!d.model.empty()) r.recipe["model"] = d.model;
   if (d.batch > 0) r.recipe["batch"] = d.batch;
   if (d.seq > 0) r.recipe["seq"] = d.seq;
   if (!d.device.empty()) r.device = {{"kind", ""}, {"name", d.device}};
+}
+
+ImportedLog log_of(LogReader& reader, const LineReader& lines, const LogDescription& d) {
+  reader.finish(lines.path());
+  RunRecord& r = reader.out.record;
+  describe(r, lines, d);
+  r.name = d.name.empty() ? std::filesystem::path(lines.path()).stem().string() : d.name;
   r.result = reader.result(d);
-  // The same log with the same description is the same run, wherever the file is.
-  std::string told = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", r.uid, r.name, d.model, d.device, d.batch, d.seq);
-  r.uid = sha256_hex(told.data(), told.size()).substr(0, 16);
+  r.uid = uid_of(r.uid, r.name, d);
   return std::move(reader.out);
+}
+
+RunRecord record_of(const ResultRow& row, const LineReader& lines, const LogDescription& d) {
+  RunRecord r;
+  describe(r, lines, d);
+  r.phase = "step";
+  if (!row.heading.empty()) r.recipe["variant"] = row.heading;
+  r.recipe["batch"] = row.batch;
+  r.name = d.name.empty() ? recipe_name(r) : fmt::format("{}-b{}", d.name, row.batch);
+  r.result = Json::object();
+  auto add = [&](const char* key, double x) {
+    if (std::isfinite(x)) r.result[key] = x;
+  };
+  add("step_ms_median", row.step_ms);
+  const double by_time = d.seq > 0 ? double(row.batch * d.seq) * 1e3 / row.step_ms : NAN;
+  add("tokens_per_second", std::isfinite(row.tokens_per_second) ? row.tokens_per_second : by_time);
+  if (std::isfinite(row.memory_bytes)) r.result["memory"] = {{"device_peak_bytes", int64_t(row.memory_bytes)}};
+  if (!row.note.empty()) r.result["note"] = row.note;
+  if (row.out_of_memory) r.status = "out_of_memory", r.result["error"] = "out_of_memory";
+  return r;
+}
+
+ImportedResults results_of(const ResultTable& table, const ImportedLog& text, const std::string& hash,
+                           const LineReader& lines, const LogDescription& d) {
+  if (d.batch > 0) fail_usage("each line of the text has its own batch size", "--batch", "Leave it out.");
+  ImportedResults results;
+  results.lines = text.lines;
+  results.repeated = table.repeated, results.unreadable = table.unreadable;
+  results.first_unreadable = table.first_unreadable;
+  results.others = text.lines - int64_t(table.rows.size()) - table.repeated - table.unreadable;
+  const std::string grid = uid_of(hash, d.name, d);
+  for (auto& row : table.rows) {
+    results.records.push_back(record_of(row, lines, d));
+    RunRecord& r = results.records.back();
+    r.grid = grid;
+    r.uid = uid_of(hash, fmt::format("{}\n{}\n{}", r.name, row.heading, row.batch), d);
+    results.out_of_memory += row.out_of_memory;
+    if (table.unreadable)
+      r.result["unreadable_lines"] = table.unreadable, r.result["first_unreadable"] = table.first_unreadable;
+  }
+  return results;
+}
+
+}  // namespace
+
+ImportedLog import_log(LineReader& lines, const LogDescription& d) {
+  LogReader reader;
+  for (std::string line; lines.next(line);) reader.read(line);
+  return log_of(reader, lines, d);
+}
+
+ImportedText import_text(LineReader& lines, const LogDescription& d) {
+  LogReader reader;
+  ResultTable table;
+  for (std::string line; lines.next(line);) {
+    reader.read(line);
+    table.add(line, lines.number());
+  }
+  if (reader.empty() && !table.rows.empty())
+    return {std::nullopt, results_of(table, reader.out, reader.hash(), lines, d), 0};
+  return {log_of(reader, lines, d), std::nullopt, int64_t(table.rows.size())};
 }
 
 }  // namespace crest

@@ -233,6 +233,8 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
     Read whole = read_step(step, source);
     weight = whole.weight(), result.targets = int64_t(whole.counted);
   }
+  const MeshGroups* timed_groups = groups_[0] && rank(0).runtime().host_memory() ? groups_[0].get() : nullptr;
+  if (timed_groups) timed_groups->take_waited();
   on_ranks([&](int r) {
     Executor& e = rank(r);
     RangeScope range(e.runtime(), fmt::format("step {}", step));
@@ -273,6 +275,8 @@ void Engine::queue(int64_t step, double lr, uint64_t seed, const SampleSource& s
       queued.fp8_lost.resize(2 * fp8_slots_.size()), lost.read_later(queued.fp8_lost.data());
     if (ranks() > 1 && steps_ahead() == 0) e.runtime().synchronize();
   });
+  if (ranks() == 1) result.communication_seconds = 0;
+  if (timed_groups) result.communication_seconds = timed_groups->take_waited();
   queued.mark = rank(0).runtime().mark();
   queued_.splice(queued_.end(), failed_, std::prev(failed_.end()));
 }

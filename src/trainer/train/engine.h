@@ -38,6 +38,9 @@ struct StepResult {
   // Of them: rank 0's optimizer step. Negative: unknown, on a device that works by itself.
   double update_seconds = -1;
   double wait_seconds = 0;  // of them, at most: the device had nothing to do while the source gave rank 0 samples
+  // Of them: rank 0 computed nothing because of collectives, with the wait for other ranks.
+  // Negative: unknown, on a device that works by itself.
+  double communication_seconds = -1;
 };
 
 class Engine {

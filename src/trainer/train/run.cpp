@@ -22,7 +22,6 @@
 #include "host/stop_signal.h"
 #include "model/config_files.h"
 #include "plan/recipe_settings.h"
-#include "plan/what_fits.h"
 #include "stats/samples.h"
 #include "store/step_times.h"
 #include "terminal/table.h"
@@ -35,10 +34,10 @@
 #include "train/run_report.h"
 #include "train/run_samples.h"
 #include "train/run_schedule.h"
+#include "train/run_session.h"
 #include "train/run_state.h"
 #include "train/same_program.h"
 #include "train/same_weights.h"
-#include "train/sampling_use.h"
 #include "train/saver.h"
 #include "train/spikes.h"
 #include "train/stage_watch.h"
@@ -55,34 +54,29 @@ constexpr int64_t most_bad_steps = 5;
 // run_schedule, saver, run_report).
 class Training {
  public:
-  explicit Training(const TrainOptions& o)
+  // engine: of the part before, if a spike ended it (o.rolled_back); else empty. It outlives this
+  // part.
+  Training(const TrainOptions& o, std::optional<Engine>& engine)
       : o_(o),
         group_(o.group),
         report_(o, leads()),
         data_(
             o, [this](auto& text) { report_.message(text); }, [this](auto& text) { report_.warning(text); }),
-        record_(o, [this](auto& text) { report_.warning(text); }) {}
+        record_(o, [this](auto& text) { report_.warning(text); }),
+        engine_(engine) {}
 
   TrainOutcome run() {
-    SessionUse use;
-    use.train = use.update = true;
-    if (o_.sample_every > 0) add_sampling(use, data_.tokenizer(), o_);
-    CompiledSession session = compile(o_.recipe, o_.device, session_programs(o_.recipe, use),
-                                      {.stage = group_ ? stage_of_rank(o_.recipe, group_->rank()) : 0});
-    const int64_t limit = o_.memory_limit / o_.recipe.data_parallel;
-    check_fits(session, limit);  // before checking the data's length: memory may require a shorter sequence anyway
-    data_.make_rows();
-    if (data_.validates()) {
-      // Read a split with few windows once, not partly twice.
-      int64_t batch = std::clamp<int64_t>(data_.val_rows() / o_.recipe.data_ranks(), 1, o_.recipe.batch);
-      extend(session, session_programs(o_.recipe, {.validation = true, .validation_batch = batch}));
-      check_fits(session, limit);
+    if (engine_) {
+      data_.make_rows();
+      load_run({});
+    } else {
+      CompiledSession session = run_session(o_, data_);
+      check_ranks(session);
+      if (o_.resume)
+        load_run(std::move(session));
+      else
+        prepare_run(std::move(session));
     }
-    check_ranks(session);
-    if (o_.resume)
-      load_run(std::move(session));
-    else
-      prepare_run(std::move(session));
     set_schedule();
     engine_->read_whole_steps(data_.masked());
     // All checks have passed. Files are replaced only from here on.
@@ -187,30 +181,35 @@ class Training {
   }
 
   // The engine chooses kernels when it is created, so it needs the run's earlier choices first.
-  // Rank 0 reads the checkpoint and sends it to the others.
+  // Rank 0 reads the checkpoint and sends it to the others. session: for a new engine.
   void load_run(CompiledSession session) {
     auto warn = [&](const std::string& m) { report_.warning(m); };
+    const bool new_engine = !engine_;
     if (leads()) {
       files_.emplace(RunFiles::open(o_.out));
       Checkpoint checkpoint = newest_checkpoint(files_->checkpoints(), warn);
-      Choices::Table choices = kernel_choices(checkpoint, warn);
-      if (group_) group_->from_first(to_json(choices));
-      engine_.emplace(std::move(session), Choices(choices), communicator(), host());
+      if (new_engine) {
+        Choices::Table choices = kernel_choices(checkpoint, warn);
+        if (group_) group_->from_first(to_json(choices));
+        engine_.emplace(std::move(session), Choices(choices), communicator(), host());
+      }
       state_ = restore(*engine_, checkpoint, o_.out, o_.base);
       if (o_.rolled_back) state_.skipped_samples = o_.rolled_back->skipped_samples;
       data_.take_text(open_model(std::move(checkpoint)));
       if (group_) group_->from_first(to_text(state_));
     } else {
       files_.emplace(RunFiles::none());
-      Choices choices(parse_choices(group_->from_first(std::string()), "rank 0"));
-      engine_.emplace(std::move(session), std::move(choices), communicator(), host());
+      if (new_engine) {
+        Choices choices(parse_choices(group_->from_first(std::string()), "rank 0"));
+        engine_.emplace(std::move(session), std::move(choices), communicator(), host());
+      }
       engine_->load();
       state_ = parse_run_state(group_->from_first(std::string()), "rank 0");
     }
     if (state_.seed != o_.seed)  // a change was rejected before
       fail_usage(fmt::format("the run was trained with seed {}, not {}", state_.seed, o_.seed),
                  printable(o_.out + "/config.toml"), fmt::format("Set seed = {} there.", state_.seed));
-    if (std::string other = engine_->choices().difference(); !other.empty())
+    if (std::string other = engine_->choices().difference(); new_engine && !other.empty())
       warn(fmt::format("{}: the run continues, but not bit for bit", other));
     data_.continue_from(state_, threads());
     start_step_ = state_.step;
@@ -566,7 +565,7 @@ class Training {
   Fp8Watch fp8_;
   Spikes spikes_{o_, report_};
   std::optional<Rollback> rollback_;
-  std::optional<Engine> engine_;
+  std::optional<Engine>& engine_;
   std::optional<RunFiles> files_;
   std::optional<DeviceWatch> device_watch_;  // of rank 0
   std::optional<RunSchedule> schedule_;
@@ -588,8 +587,9 @@ class Training {
 TrainOutcome run_training(const TrainOptions& options) {
   TrainOptions o = options;
   o.recipe.lr = options.lr;
+  std::optional<Engine> engine;
   for (;;) {
-    TrainOutcome outcome = Training(o).run();
+    TrainOutcome outcome = Training(o, engine).run();
     if (!outcome.rollback) return outcome;
     o.rolled_back = outcome.rollback, o.restarted = outcome.rollback->command;
     o.resume = true;

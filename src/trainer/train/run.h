@@ -91,6 +91,7 @@ struct TrainOptions {
   int64_t stop_after = 0;     // save and stop after this many steps of this call
   uint64_t seed = 1337;
   bool quiet = false, json = false;
+  double peak = 0;             // FLOP/s of a rank's device, for MFU and HFU; 0: of its data sheet, if it has one
   int prefetch = 0;            // batches read ahead by threads; 0: read when a step needs them
   int loader_threads = 1;      // reading threads
   double loader_delay_ms = 0;  // additional time per training sample, to simulate slow storage in experiments

@@ -138,7 +138,11 @@ void RunReport::describe(const RunState& state, const Plan& plan) {
 
 void RunReport::step(const StepRow& row, int64_t total_steps, Engine& engine) {
   const Recipe& r = engine.session().recipe;
-  if (flops_per_token_ == 0) flops_per_token_ = flops_per_token(r.model, r.seq_length());
+  if (flops_per_token_ == 0) {
+    flops_per_token_ = flops_per_token(r.model, r.seq_length());
+    time_.begin(engine.session(), options_);
+  }
+  time_.add(row);
   step_ms_.push_back(row.step_ms);
   mean_ms_ = mean_ms_ > 0 ? mean_ms_ + 0.1 * (row.step_ms - mean_ms_) : row.step_ms;
   StepReport report;
@@ -197,6 +201,8 @@ nlohmann::ordered_json RunReport::result(const Summary& s) const {
                           {"step", s.until_loss.step},
                           {"tokens", s.until_loss.tokens},
                           {"step_seconds", rounded(s.until_loss.step_seconds)}};
+  json.update(
+      to_json(time_, s.seconds, {s.validation_seconds, s.saving_seconds + s.last_save_seconds, s.sampling_seconds}));
   if (s.skipped_samples) json["skipped_samples"] = s.skipped_samples;
   if (s.pipeline) json["pipeline"] = to_json(*s.pipeline);
   return json;
@@ -228,12 +234,13 @@ std::string ending(const RunReport::Summary& s, const TrainOptions& o) {
 }
 
 // The parts of the time. As printed, they add up to the total.
-std::string time_text(const RunReport::Summary& s, const std::vector<double>& step_ms) {
+std::string time_text(const RunReport::Summary& s, const std::vector<double>& step_ms, const RunTime& time) {
   double steps = 0;
   for (double ms : step_ms) steps += ms / 1e3;
   auto n = step_ms.size();
-  std::string text = fmt::format("{:.2f} s: {} step{} x {:.2f} ms = {:.2f} s (median {:.2f} ms)", s.seconds, n,
-                                 n == 1 ? "" : "s", 1e3 * steps / double(n), steps, s.step_ms_median);
+  std::string text =
+      fmt::format("{:.2f} s: {} step{} x {:.2f} ms = {:.2f} s (median {:.2f} ms{})", s.seconds, n, n == 1 ? "" : "s",
+                  1e3 * steps / double(n), steps, s.step_ms_median, time.parts_text());
   double rest = s.seconds - steps;
   for (auto [seconds, what] : {std::pair{s.validation_seconds, "validation"},
                                {s.saving_seconds, "saving"},
@@ -305,7 +312,8 @@ void RunReport::finish(const Summary& s) {
   if (std::isfinite(s.val_loss))
     text += fmt::format("{} validation {:.4f} (step {})", std::isfinite(s.loss) ? "," : ":", s.val_loss, s.val_step);
   message(text);
-  if (!step_ms_.empty()) message("  " + time_text(s, step_ms_));
+  if (!step_ms_.empty()) message("  " + time_text(s, step_ms_, time_));
+  if (std::string share = time_.peak_text(s.seconds); !share.empty()) message("  " + share);
   if (options_.until_loss > 0) message("  " + until_loss_line(s, options_.until_loss));
   if (s.pipeline && s.pipeline->bubble.ideal > 0) message("  " + pipeline_line(*s.pipeline));
   message(fmt::format("  {}/checkpoints, loss.svg, log.jsonl", printable(options_.out)));

@@ -15,6 +15,7 @@
 #include "train/run_data.h"
 #include "train/run_files.h"
 #include "train/run_state.h"
+#include "train/run_time.h"
 #include "train/schedule.h"
 
 namespace crest {
@@ -103,6 +104,7 @@ class RunReport {
   std::vector<double> step_ms_;
   double mean_ms_ = 0;
   double flops_per_token_ = 0;  // counted at the first step
+  RunTime time_;                // of the steps
 };
 
 }  // namespace crest

@@ -17,7 +17,8 @@ struct StepRow {
   double wait_ms = 0;                    // part of step_ms: waiting for samples
   double saturated = -1, vanished = -1;  // StepResult; negative: not in this run
   std::string vanished_most = {};
-  double update_ms = -1;                                    // part of step_ms: the optimizer step; negative: unknown
+  double update_ms = -1;         // part of step_ms: the optimizer step; negative: unknown
+  double communication_ms = -1;  // part of step_ms: StepResult::communication_seconds; negative: unknown
   double watts = NAN, clock_mhz = NAN, memory_bytes = NAN;  // DeviceState
 };
 

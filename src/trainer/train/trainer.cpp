@@ -124,18 +124,13 @@ class Start {
     if (continues_) change(of_run);
   }
 
-  // Settings of training that the model's preset brings along. The recipe takes its own.
   void take_preset() {
-    if (!request_.recipe.has("model")) return;
-    GivenSettings given = settings_;
-    given.insert(request_.training.begin(), request_.training.end());
-    const std::string& model = settings_["model"].back();
-    const SettingsOfPreset brought = preset_settings(model, given);
+    const SettingsOfPreset brought = request_.recipe.of_preset(request_.training);
     if (brought.empty()) return;
     std::string flags;
     for (auto& [name, texts] : brought) flags += fmt::format(" --{} {}", name, texts.back());
-    print(fmt::format("recipe   of {}:{}", printable(model), flags));
-    for (auto& [name, texts] : brought)
+    print(fmt::format("recipe   of {}:{}", printable(settings_["model"].back()), flags));
+    for (auto& [name, texts] : brought)  // finish() applies the recipe's
       if (row_named(training_settings(), name)) request_.training[name] = texts;
   }
 
@@ -333,7 +328,7 @@ std::string sample_text(SampleOptions options, const DeviceOptions& device) {
   LoadedModel model = open_model(options.run);
   options.device = device.find();
   options.memory_limit = device.limit(options.device);
-  return ModelSampler(options, model).sample(0, [](std::string_view) {}).text;
+  return ModelSampler(options, model).sample(0, 0, [](std::string_view) {}).text;
 }
 
 }  // namespace crest

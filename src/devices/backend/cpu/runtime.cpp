@@ -15,6 +15,7 @@
 #include "core/text.h"
 #include "core/timer.h"
 #include "host/progress.h"
+#include "program/op.h"
 
 namespace crest {
 
@@ -75,18 +76,25 @@ class HostRuntime : public Runtime {
     }
     if (!p.waits || p.waits->empty()) {
       double before = trace ? trace->start : 0;
-      for (size_t i = 0; i < n; ++i) before = launch(p, i, trace, before);
+      for (size_t i = 0; i < n; ++i) before = launch(p, i, trace, before, true);
     } else {
-      threads_.run(*p.program, *p.waits, [&](size_t i) { launch(p, i, trace, trace ? steady_seconds() : 0); });
+      const double waited = threads_.run(*p.program, *p.waits, [&](size_t i) {
+        const bool computes = p.program->code[i].stream == Stream::compute;
+        launch(p, i, trace, trace ? steady_seconds() : 0, computes);
+      });
+      if (groups_) groups_->waited(waited);
     }
     if (trace) trace->total = steady_seconds() - trace->start;
   }
 
  private:
-  // Returns its end time, if measured.
-  double launch(BoundProgram& p, size_t i, StepTrace* trace, double start) {
+  // Returns its end time, if measured. computes: the computation waits for it.
+  double launch(BoundProgram& p, size_t i, StepTrace* trace, double start, bool computes) {
     if (groups_) groups_->check();
+    const bool communicates = groups_ && computes && p.program->code[i].op->op_class == OpClass::communication;
+    const double before = communicates ? steady_seconds() : 0;
     p.code[i].kernel->launch(call(p, i));
+    if (communicates) groups_->waited(steady_seconds() - before);
     count_progress();
     if (!trace) return 0;
     double end = steady_seconds();

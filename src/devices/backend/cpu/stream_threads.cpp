@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/timer.h"
+
 namespace crest::cpu {
 
 StreamThreads::~StreamThreads() {
@@ -22,7 +24,7 @@ void StreamThreads::fail(Stream stream, const std::exception_ptr& error) {
   changed_.notify_all();
 }
 
-void StreamThreads::run(const Program& program, const Waits& waits, const std::function<void(size_t)>& work) {
+double StreamThreads::run(const Program& program, const Waits& waits, const std::function<void(size_t)>& work) {
   std::array<bool, stream_count> used = {};
   for (auto& instr : program.code) used[size_t(instr.stream)] = true;
   used[size_t(Stream::compute)] = true;
@@ -42,10 +44,12 @@ void StreamThreads::run(const Program& program, const Waits& waits, const std::f
         fail(Stream(s), std::current_exception());
       }
   changed_.notify_all();
-  work_on(Stream::compute);
+  double waited = work_on(Stream::compute);
+  Timer end;
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return job_.working == 0; });
   if (job_.error) std::rethrow_exception(job_.error);
+  return waited + end.seconds();
 }
 
 void StreamThreads::serve(Stream stream) {
@@ -61,8 +65,9 @@ void StreamThreads::serve(Stream stream) {
 }
 
 // The lock orders one stream's writes before another's reads.
-void StreamThreads::work_on(Stream stream) {
+double StreamThreads::work_on(Stream stream) {
   const Program& p = *job_.program;
+  double waited = 0;
   std::unique_lock lock(mutex_);
   for (size_t i = 0; i < p.code.size(); ++i) {
     if (p.code[i].stream != stream) continue;
@@ -71,7 +76,11 @@ void StreamThreads::work_on(Stream stream) {
       return std::all_of(waits.begin(), waits.end(),
                          [&](int j) { return job_.ended[size_t(p.code[size_t(j)].stream)] >= j; });
     };
-    changed_.wait(lock, [&] { return job_.error || ready(); });
+    if (!job_.error && !ready()) {
+      Timer wait;
+      changed_.wait(lock, [&] { return job_.error || ready(); });
+      waited += wait.seconds();
+    }
     if (job_.error) break;
     lock.unlock();
     std::exception_ptr error;
@@ -87,6 +96,7 @@ void StreamThreads::work_on(Stream stream) {
   }
   --job_.working;
   changed_.notify_all();
+  return waited;
 }
 
 }  // namespace crest::cpu

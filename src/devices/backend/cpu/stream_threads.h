@@ -20,9 +20,9 @@ class StreamThreads {
   StreamThreads(const StreamThreads&) = delete;
 
   // Calls work(i) for every instruction: in the order of its stream, and after the instructions it
-  // waits for. Returns when all have ended. After an error no further instruction starts, and the
-  // first error is thrown.
-  void run(const Program& program, const Waits& waits, const std::function<void(size_t)>& work);
+  // waits for. Returns when all have ended: the seconds that the compute stream waited for others.
+  // After an error no further instruction starts, and the first error is thrown.
+  double run(const Program& program, const Waits& waits, const std::function<void(size_t)>& work);
 
  private:
   struct Job {
@@ -35,7 +35,7 @@ class StreamThreads {
     std::exception_ptr error;
   };
 
-  void work_on(Stream stream);
+  double work_on(Stream stream);  // the seconds it waited
   void serve(Stream stream);
   void fail(Stream stream, const std::exception_ptr& error);
 
