@@ -91,7 +91,7 @@ TEST(Stages, AreThoseOfTheWholeModel) {
   Recipe gpt = tiny_recipe(false);
   gpt.model.layers = 8, gpt.model.dropout = 0.1, gpt.grad_accumulation = 4;
   gpt.ranks = 2, gpt.mesh = {{Axis::pipeline, 2}};
-  Recipe llama = tiny_recipe(true);
+  Recipe llama = tensor_recipe(true);
   llama.model.layers = 8, llama.model.tied = false, llama.grad_accumulation = 4;
   llama.ranks = 8, llama.mesh = {{Axis::data, 2}, {Axis::tensor, 2}, {Axis::pipeline, 2}};
   llama.pass_settings["schedule-pipeline"] = "interleaved:2";
