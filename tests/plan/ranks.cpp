@@ -5,11 +5,15 @@
 
 #include "core/error.h"
 #include "device.h"
+#include "passes/stages.h"
 #include "passes/tiny.h"
+#include "plan/choose_kernels.h"
 #include "plan/compile.h"
 #include "plan/plan_report.h"
+#include "plan/stage_model.h"
 #include "plan/stage_plans.h"
 #include "plan/what_fits.h"
+#include "program/text.h"
 
 using namespace crest;
 using namespace crest::test;
@@ -81,6 +85,39 @@ TEST(Stages, OfEqualWorkNeedOnePlan) {
 }
 
 // A process has a GPU of its own, and shares a host.
+// A stage is compiled from a model of its layers only. Its Programs are those of the whole model,
+// with dropout's numbers, shares of tensor and context ranks, and a tied embedding.
+TEST(Stages, AreThoseOfTheWholeModel) {
+  Recipe gpt = tiny_recipe(false);
+  gpt.model.layers = 8, gpt.model.dropout = 0.1, gpt.grad_accumulation = 4;
+  gpt.ranks = 2, gpt.mesh = {{Axis::pipeline, 2}};
+  Recipe llama = tensor_recipe(true);
+  llama.model.layers = 8, llama.model.tied = false, llama.grad_accumulation = 4;
+  llama.ranks = 8, llama.mesh = {{Axis::data, 2}, {Axis::tensor, 2}, {Axis::pipeline, 2}};
+  llama.pass_settings["schedule-pipeline"] = "interleaved:2";
+  Recipe after = gpt;
+  after.model.norm_position = NormPosition::after, after.model.context = after.seq = 8;
+  after.ranks = 4, after.mesh = {{Axis::context, 2}, {Axis::pipeline, 2}};
+  after.pass_settings["schedule-pipeline"] = "zero-bubble";
+  const Device device = emulated_gpu(1);
+  for (const Recipe& given : {gpt, llama, after}) {
+    const Recipe r = resolve(given, device);
+    SessionUse use;
+    use.train = use.validation = true;
+    for (ProgramSpec spec : session_programs(r, use))
+      for (spec.stage = 0; spec.stage < 2; ++spec.stage)
+        for (spec.chunk = 0; spec.chunk < chunks_of_rank(r); ++spec.chunk) {
+          const PassContext context = pass_context(r, spec, device);
+          Program whole = build_model(r.model, {spec.kind, spec.batch, spec.seq}), part = stage_model(r, spec);
+          if (spec.kind == ProgramKind::train) {
+            EXPECT_LT(part.code.size(), whole.code.size());
+          }
+          run_passes(whole, context), run_passes(part, context);
+          EXPECT_EQ(print(part), print(whole)) << spec.name << " " << spec.stage << " " << spec.chunk;
+        }
+  }
+}
+
 TEST(RanksOnGpus, HaveTheMemoryOfOneEach) {
   Recipe r = tiny_recipe(false);
   r.ranks = 2;

@@ -240,11 +240,12 @@ std::string cost_text(const Prediction& p, const PlanFlags& o) {
   if (p.power > 0)
     parts.push_back(fmt::format("{:.3g} J a token at the {:g} W of the data sheet{}", joules_per_token(p),
                                 p.power / p.step()->ranks, p.step()->ranks > 1 ? " of each GPU" : ""));
+  auto price = [](double x) { return fmt::format(fmt::runtime(x < 1e4 ? "{:.4g}" : "{:.0f}"), x); };
   if (o.price > 0) {
-    parts.push_back(fmt::format("{:.4g} for a million tokens at {:g} an hour{}", 1e6 * price_per_token(p, o), o.price,
-                                p.step()->ranks > 1 ? " for each GPU" : ""));
+    parts.push_back(fmt::format("{} for a million tokens at {:g} an hour{}", price(1e6 * price_per_token(p, o)),
+                                o.price, p.step()->ranks > 1 ? " for each GPU" : ""));
     if (o.tokens > 0)
-      parts.push_back(fmt::format("{:.4g} for {}", o.tokens * price_per_token(p, o), count_of(o.tokens, "token")));
+      parts.push_back(fmt::format("{} for {}", price(o.tokens * price_per_token(p, o)), count_of(o.tokens, "token")));
   }
   return join(parts, ", ");
 }

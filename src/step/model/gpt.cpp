@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/scalars.h"
+#include "model/gpt_layers.h"
 #include "model/parameters.h"
 #include "model/weights_map.h"
 #include "program/builder.h"
@@ -23,10 +24,13 @@ namespace {
 
 // Dropout of adapters has its own numbers: dropout of the model stays as it is without them.
 constexpr int adapter_rng_ids = 1 << 20;
+// Of attention, and of what attention and MLP add to the residual stream.
+constexpr int rng_ids_of_block = 3;
 
 class GptBuilder {
  public:
-  GptBuilder(const ModelConfig& config, const ForwardShape& shape) : c_(config), s_(shape), b_(program_) {
+  GptBuilder(const ModelConfig& config, const ForwardShape& shape, LayerRange range)
+      : c_(config), s_(shape), range_(range), b_(program_) {
     program_.name = name(shape.kind);
   }
 
@@ -38,7 +42,8 @@ class GptBuilder {
     tokens_ = b_.declare("tokens", DType::i32, {s_.batch, s_.seq}, Role::input, Lifetime::micro_step);
     program_.inputs = {tokens_};
     ValueId x = embed();
-    for (int64_t l = 0; l < c_.layers; ++l) x = block(l, x);
+    rng_id_ += int(range_.first) * rng_ids_of_block;
+    for (int64_t l = range_.first; l < range_.end; ++l) x = block(l, x);
     head(x);
     return std::move(program_);
   }
@@ -51,7 +56,7 @@ class GptBuilder {
     matrix("wte.weight", c_.vocab, c_.width, std);
     if (c_.position == PositionKind::learned) matrix("wpe.weight", c_.context, c_.width, std);
     if (c_.embedding_norm) norm_parameters("ln_emb", c_);
-    for (int64_t l = 0; l < c_.layers; ++l) {
+    for (int64_t l = range_.first; l < range_.end; ++l) {
       std::string h = fmt::format("h.{}.", l);
       const LayerConfig& layer = c_.layer(l);
       const bool before = layer.norm_position != NormPosition::after,
@@ -307,6 +312,7 @@ class GptBuilder {
 
   const ModelConfig& c_;
   const ForwardShape& s_;
+  const LayerRange range_;
   Program program_;
   Builder b_;
   std::unordered_map<std::string, ValueId> by_name_;
@@ -317,6 +323,12 @@ class GptBuilder {
 
 }  // namespace
 
-Program build_model(const ModelConfig& config, const ForwardShape& shape) { return GptBuilder(config, shape).run(); }
+Program build_layers(const ModelConfig& config, const ForwardShape& shape, LayerRange range) {
+  return GptBuilder(config, shape, range).run();
+}
+
+Program build_model(const ModelConfig& config, const ForwardShape& shape) {
+  return build_layers(config, shape, {0, config.layers});
+}
 
 }  // namespace crest

@@ -18,6 +18,7 @@
 #include "plan/gradient_storage.h"
 #include "plan/handover.h"
 #include "plan/recipe_settings.h"
+#include "plan/stage_model.h"
 #include "program/op.h"
 #include "program/verify.h"
 
@@ -413,7 +414,7 @@ CompiledSession for_stage(const CompiledSession& s, int stage, const CompileOpti
 static void add_program(CompiledSession& s, const ProgramSpec& spec, const CompileOptions& options) {
   CompiledProgram c;
   c.spec = spec;
-  c.program = build_model(s.recipe.model, {spec.kind, spec.batch, spec.seq, spec.cache_length, spec.all_logits});
+  c.program = stage_model(s.recipe, spec);
   c.program.name = spec.name;
   c.timings = run_passes(c.program, pass_context(s.recipe, spec, s.device), {"", options.verify});
   std::vector<CompiledProgram> parts;
