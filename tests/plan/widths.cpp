@@ -51,7 +51,7 @@ TEST(Widths, TheLargestPublishedModelIsPlanned) {
   const Device gpu = find_device("h100", 1);
   const SessionUse use = {.train = true, .update = true};
   const CompiledSession s = compile(r, gpu, session_programs(resolve(r, gpu), use), {.verify = false});
-  // bf16 weights, fp32 gradients, and for AdamW two fp32 moments and the missing 16 bits of masters.
+  // bf16 weights, fp32 gradients, and for AdamW two fp32 moments and 16 more bits of masters.
   const double parameters = 405'853'388'800, bytes = 2 + 4 + 8 + 2;
   EXPECT_NEAR(double(s.planned_bytes()), parameters * bytes, 0.001 * parameters * bytes);
 }

@@ -53,8 +53,8 @@ TEST(TensorRanks, TrainLikeOne) {
   }
 }
 
-// Each row is computed as without pieces. oneDNN's AVX2 product takes 24 rows at a time, and sums the
-// rows that are left over in another order: 48 rows of a rank, of 96, leave none.
+// Each row is computed as without pieces. oneDNN's AVX2 product takes 24 rows at a time, and sums
+// the rest in another order: 48 rows of a rank, of 96, leave no rest.
 TEST(TensorRanks, OverlapKeepsTheBits) {
   for (bool llama : {false, true}) {
     Recipe one = recipe(llama);

@@ -13,8 +13,8 @@ namespace crest::lab {
 //
 // The interval is where the curve's 95% band reaches the level: Student's t, with one relative
 // spread of seeds for all points of the curve. It may end beyond the points, on the line through
-// the nearest two. The largest relative interval of an x widens it. Without repeated seeds the value
-// of an exact x is exact.
+// the nearest two. The largest relative interval of an x widens it. Without repeated seeds the
+// value of an exact x is exact.
 //
 // A curve with a failed training does not count. Missing, with the reason: if no curve reaches the
 // level, or a shortest training has already.

@@ -6,8 +6,8 @@
 
 namespace crest {
 
-// By row of the step's profile, in ms. The exposed time of a collective is the time in which it
-// runs alone, and the time by which it slows computation.
+// By row of the step's profile, in ms. The exposed time of a collective is the time that it runs
+// alone, and the time by which it slows computation.
 struct ExposedTimes {
   double ms = 0;  // the sum
   std::vector<double> rows;

@@ -13,7 +13,7 @@ namespace crest {
 // Predicts the instructions of one stage.
 using StagePredictor = std::function<StepTime(const CompiledSession&)>;
 
-// The step of all ranks and stages, which wait for the slowest rank. Its rows stay those of the
+// The step of all ranks and stages. They wait for the slowest rank. Its rows stay those of the
 // session's stage. The same result where a stage has no prediction. Stages with the work of one of
 // `compiled` are not compiled again.
 StepTime pipeline_step_time(const CompiledSession& session, const StagePredictor& of_stage,

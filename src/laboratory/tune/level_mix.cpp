@@ -23,7 +23,7 @@ double LevelMix::fastest() const {
   return least;
 }
 
-// A level that did not fit a smaller batch was not planned for this one. Its bytes continue the line
+// A level too large for a smaller batch was not planned for this one. Its bytes continue the line
 // of the last two batches, and its time stays.
 LevelMix::Levels LevelMix::at(const std::map<int64_t, Levels>& batches, int64_t batch) {
   Levels all = batches.at(batch);

@@ -1,5 +1,5 @@
-// Forward Programs of some layers, for pipeline stages: a model of 126 layers takes most of the time
-// of compiling two of them.
+// Forward Programs of some layers, for pipeline stages: compiling two stages of 126 layers spent
+// most of its time on the whole model.
 #pragma once
 #include "model/gpt.h"
 

@@ -30,9 +30,9 @@ struct SampleOptions : DecodingOptions, SampleRequest {
   bool ignore_end = false;  // continue after a token at the end of the text
 };
 
-// Of lines {"prompt": TEXT}. Keys max_tokens, temperature, top_k, top_p, seed and stop (a text, or a
-// list of texts) replace values of `standard`. ignored: receives other keys, each once. `where` names
-// the input in errors.
+// Of lines {"prompt": TEXT}. Keys max_tokens, temperature, top_k, top_p, seed and stop (a text, or
+// a list of texts) replace values of `standard`. ignored: receives other keys, each once. `where`
+// names the input in errors.
 std::vector<SampleRequest> parse_sample_requests(std::string_view lines, const std::string& where,
                                                  const SampleRequest& standard, std::vector<std::string>& ignored);
 

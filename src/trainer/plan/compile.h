@@ -19,7 +19,8 @@ namespace crest {
 
 // One Program of a session.
 struct ProgramSpec {
-  // "train", "train.first", "train.forward", "update", "validation", "prefill", "decode", "score", "start"
+  // "train", "train.first", "train.forward", "update", "validation", "prefill", "decode", "score",
+  // "start"
   std::string name;
   ProgramKind kind = ProgramKind::train;
   int64_t batch = 1, seq = 1;

@@ -1,5 +1,5 @@
-// Settings left to `auto` that trade memory for time. Their faster values are the defaults. If these
-// do not fit, Crest takes the next ones:
+// Settings left to `auto` that trade memory for time. Their faster values are the defaults. If
+// these do not fit, Crest takes the next ones:
 //
 //   --fp8-weights of a step with several micro steps: 8-bit weights kept from the first micro step
 //     on (keep) take two bytes a weight. Making them again in each half of each micro step (again)

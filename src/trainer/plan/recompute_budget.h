@@ -52,10 +52,10 @@ using StepTimerOf = std::function<StepTimer(const CompiledSession& plain, const 
 // Counts FLOPs and bytes at assumed rates.
 StepTimer assumed_step_times(const CompiledSession& plain, const Device& device);
 
-// Replaces `budget=SIZE` in a recipe, and together with it --offload activations and the settings of
-// memory_choices() (plan/memory_choices.h); returns others unchanged. SIZE is one rank's memory for
-// all plans of the run (use). timer_of: assumed_step_times if empty. note: receives a line about the
-// choice. Throws does_not_fit with the closest value.
+// Replaces `budget=SIZE` in a recipe, and together with it --offload activations and the settings
+// of memory_choices() (plan/memory_choices.h); returns others unchanged. SIZE is one rank's memory
+// for all plans of the run (use). timer_of: assumed_step_times if empty. note: receives a line
+// about the choice. Throws does_not_fit with the closest value.
 Recipe recompute_within_budget(Recipe recipe, const Device& device, const StepTimerOf& timer_of = {},
                                const std::function<void(const std::string&)>& note = {},
                                const SessionUse& use = training_use);
