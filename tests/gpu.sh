@@ -179,19 +179,24 @@ ranks() { # two and four ranks that share the GPU against one with the whole bat
   t 60 "$crest" profile --device cuda --model nano --data-parallel 2 --samples 2 --no-store >/dev/null || return 1
   echo "seen: 2 and 4 ranks on one GPU agree with one, and 2 in 4 more ways"
 }
-offload() { # --offload optimizer: the same bits, the planned memory, and what the transfers take
+offload() { # --offload: the same bits, the planned memory, and what the transfers take
   local p
+  train --deterministic --precision bf16 --steps 10 --out "$work/device" --overwrite >/dev/null || return 1
+  for p in activations activations=all optimizer+activations=2; do
+    train --deterministic --precision bf16 --steps 10 --out "$work/host" --overwrite --offload "$p" >/dev/null || return 1
+    [ "$(tensors_of "$work/device")" = "$(tensors_of "$work/host")" ] || { echo "seen: --offload $p: other bits"; return 1; }
+  done
   for p in "--precision fp32" "--precision bf16 --optimizer adamw-8bit" "--precision bf16 --optimizer muon" "--precision bf16 --grad-accumulation 2"; do
     train --deterministic $p --steps 10 --out "$work/device" --overwrite >/dev/null || return 1
     train --deterministic $p --steps 10 --out "$work/host" --overwrite --offload optimizer --offload-piece 4MiB >/dev/null || return 1
     [ "$(tensors_of "$work/device")" = "$(tensors_of "$work/host")" ] || { echo "seen: $p: other bits"; return 1; }
   done
-  for p in none optimizer; do
+  for p in none optimizer activations activations=all; do
     t 120 "$crest" bench --device cuda --model gpt2-124M --batch 4 --precision bf16 --samples 10 --offload $p --no-store || return 1
   done
   t 120 "$crest" profile --device cuda --model gpt2-124M --batch 4 --precision bf16 --samples 5 --offload optimizer --by kernel --no-store >"$work/offload.out" || return 1
   grep -E "^limits|copy_(in|out)" "$work/offload.out"
-  echo "seen: the same bits in 4 settings; $(grep -o 'host_link [0-9.]* .B/s' "$work/offload.out")"
+  echo "seen: the same bits in 7 settings; $(grep -o 'host_link [0-9.]* .B/s' "$work/offload.out")"
 }
 comm() { # NCCL over all GPUs of this machine, values checked
   local n
