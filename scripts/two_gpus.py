@@ -46,11 +46,11 @@ def next_to_nccl(row):
 
 
 def with_slowdown(row, factor):
-    """The step's time with another slowdown, while a collective ends before the kernels beside it. Of a
+    """The step's time with another slowdown, while a collective ends before the kernels next to it. Of a
     time t next to kernels, t / factor hides them; NCCL itself takes 1.03 times its time (a gather 1.12)."""
     longer = 1 - 1 / (1.08 if "weights" in row["flags"] or "forward" in row["flags"] else 1.03)
-    beside = row["hidden"] / (1 / NEXT_TO_NCCL - longer)
-    return row["ms"] + beside * (1 / NEXT_TO_NCCL - 1 / factor)
+    together = row["hidden"] / (1 / NEXT_TO_NCCL - longer)
+    return row["ms"] + together * (1 / NEXT_TO_NCCL - 1 / factor)
 
 
 def errors(rows, factor):

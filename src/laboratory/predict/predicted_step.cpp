@@ -104,8 +104,7 @@ std::string time_line(const PredictedStep& s) {
   return text;
 }
 
-// "data 69 ms, tensor 307 ms"; without axes below a thousandth of the sum: the loss and the norm of a
-// step are a few bytes.
+// "data 69 ms, tensor 307 ms"; without axes below a thousandth of the sum, such as a step's loss.
 static std::string by_axes_text(const std::map<std::string, double>& parts,
                                 const std::function<std::string(double)>& text) {
   double sum = 0;

@@ -1,5 +1,5 @@
-// Forward Programs of some layers, for pipeline stages: a model of 126 layers takes most of the time
-// of compiling two of them.
+// Forward Programs of some layers, for pipeline stages. Building 126 layers takes most of the time
+// of compiling two.
 #pragma once
 #include "model/gpt.h"
 
