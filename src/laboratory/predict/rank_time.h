@@ -34,8 +34,8 @@ class RankTimes {
   const CollectivesSource& source() const { return source_; }
 
  private:
-  // What ranks need longer than `measured` ranks for their own parts, which go over no link; less
-  // than 0 for more ranks, 0 if the rate of their memory is unknown.
+  // Milliseconds more than between `measured` ranks for a rank's own part, without a link; negative
+  // for more ranks, 0 if the rate of their memory is unknown.
   double own_part_ms(Collective collective, double sent, int ranks, int measured) const;
   const GroupSpan& span(Axes axes) const;
 
