@@ -100,13 +100,14 @@ TEST(DescribedTune, SharesTheUpdateOfEqualSteps) {
            {},
            {{"batch", {"2"}}, {"grad-accumulation", {"4"}}},
            {{"batch", {"4"}}, {"grad-accumulation", {"2"}}, {"recompute", {"full"}}, {"attention", {"naive"}}},
-           {{"loss-chunk", {"128"}}, {"offload", {"optimizer"}}, {"offload-piece", {"64KiB"}}},
+           {{"loss-chunk", {"128"}}, {"offload", {"optimizer"}}},
            {{"precision", {"fp8"}}, {"grad-accumulation", {"4"}}, {"fp8-weights", {"update"}}},
            {{"optimizer", {"muon"}}, {"recompute", {"selective"}}},
            {{"grad-dtype", {"bf16"}}, {"grad-accumulation", {"2"}}}}) {
     const Recipe r = e.recipe(given);
     const CompiledSession step = plans.step_of(r),
-                          own = compile(r, e.device, session_programs(r, {.train = true, .update = true}));
+                          own = compile(r, e.device, session_programs(r, {.train = true, .update = true}),
+                                        {.verify = false});
     EXPECT_EQ(step.planned_bytes(), own.planned_bytes()) << join(recipe_flags(r), " ");
     EXPECT_EQ(step.host_bytes, own.host_bytes);
     EXPECT_EQ(step.programs.size(), own.programs.size());
