@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 
 #include "charts/terminal_chart.h"
@@ -59,16 +58,13 @@ std::string allocations_text(const Profile& p, const ProfileView& view) {
   return fit_table(columns, rows, size_t(view.width), view.color);
 }
 
-// By part of the command.
+// After each part of the command.
 std::string process_text(const Profile& p, const ProfileView& view) {
-  if (p.memory.process.empty()) return "";
-  Table table({{"before"}, {"at most"}, {"after"}, {"kept"}, {"CPU memory of the process", Align::left}});
-  for (auto& part : p.memory.process) {
-    const int64_t kept = part.end_bytes - part.start_bytes;
-    table.row({bytes(part.start_bytes), part.peak_bytes < 0 ? "-" : bytes(part.peak_bytes), bytes(part.end_bytes),
-               (kept < 0 ? "-" : "+") + bytes(std::abs(kept)), part.part});
-  }
-  return table.text(view.color) + "\n";
+  std::string text = "process   CPU memory after ";
+  for (auto& part : p.memory.process)
+    text += fmt::format("{}{} {}{}", &part == &p.memory.process[0] ? "" : ", ", part.part, bytes(part.end_bytes),
+                        part.peak_bytes > part.end_bytes ? fmt::format(" (at most {})", bytes(part.peak_bytes)) : "");
+  return p.memory.process.empty() ? "" : wrapped_lines(text + "\n", 10, view.width);
 }
 
 std::string timeline_text(const Profile& p, const ProfileView& view) {

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <map>
-#include <unordered_set>
 
 #include "core/error.h"
 #include "program/builder.h"
@@ -146,8 +147,21 @@ class Verifier {
     if (p_.at(v).layout.storage != v) alive_in_[size_t(p_.at(v).layout.storage)].add(range_of(p_.at(v)), v);
   }
 
+  // A table of open addressing: verification after every pass must not dominate compilation.
+  void check_names() {
+    const size_t mask = std::bit_ceil(2 * p_.values.size() + 1) - 1;
+    std::vector<int> slots(mask + 1, -1);  // indices of values
+    for (size_t v = 0; v < p_.values.size(); ++v) {
+      const std::string& name = p_.values[v].name;
+      size_t at = std::hash<std::string>()(name) & mask;
+      for (; slots[at] >= 0; at = (at + 1) & mask)
+        if (p_.values[size_t(slots[at])].name == name) broken(fmt::format("two values are named %{}", name));
+      slots[at] = int(v);
+    }
+  }
+
   void check_values() {
-    std::unordered_set<std::string_view> names;
+    check_names();
     std::vector<bool> produced(p_.values.size(), false);
     for (size_t i = 0; i < p_.code.size(); ++i)
       for (ValueId v : p_.code[i].out) {
@@ -157,7 +171,6 @@ class Verifier {
       }
     for (size_t v = 0; v < p_.values.size(); ++v) {
       const Value& value = p_.values[v];
-      if (!names.insert(value.name).second) broken(fmt::format("two values are named %{}", value.name));
       check_id(value.layout.storage, "layout");
       const Value& root = p_.at(value.layout.storage);
       if (root.layout.storage != value.layout.storage)
