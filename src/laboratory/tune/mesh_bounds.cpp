@@ -5,22 +5,18 @@
 #include "model/parameters.h"
 #include "passes/offload.h"
 #include "passes/stages.h"
+#include "plan/memory_choices.h"
 #include "plan/schedule.h"
 
 namespace crest {
 
 namespace {
 
-std::string setting_of(const Recipe& r, const char* name, const char* otherwise) {
-  auto it = r.pass_settings.find(name);
-  return it == r.pass_settings.end() || it->second.empty() ? otherwise : it->second;
-}
-
 // Kept weights of fp8 may have 8 bits only.
 double bytes_of_weight(const Recipe& r) { return r.precision == "fp8" ? 1 : double(size_of(weight_dtype(r))); }
 
 double bytes_of_frozen_matrix(const Recipe& r) {
-  const std::string base = setting_of(r, "base-weights", "auto");
+  const std::string base = pass_setting_of(r, "base-weights");
   return base == "int8" ? 1 : base == "bf16" ? 2 : bytes_of_weight(r);
 }
 
@@ -106,11 +102,11 @@ int64_t MeshBounds::least_bytes(const Recipe& r) const {
   const std::vector<int64_t> layers = stage_layers(r);
   const std::vector<Part> parts = stages(layers);
   const Mesh mesh = r.layout();
-  const std::string shard = setting_of(r, "shard", "none");
+  const std::string shard = pass_setting_of(r, "shard", "none");
   const double copies = r.copies();
   const double weights = shard == "weights" ? copies : 1, gradients = shard == "gradients" ? copies : weights,
                state = shard == "none" ? 1 : copies;
-  const OffloadChoice offload = offload_choice(setting_of(r, "offload", "none"));
+  const OffloadChoice offload = offload_choice(pass_setting_of(r, "offload", "none"));
   const bool keeps_inputs = layers_adapt_ && offload.activations == OffloadChoice::Activations::none;
   double trained = bytes_of_weight(r) / weights;
   if (r.grad_accumulation > 1) trained += (r.grad_dtype == "bf16" ? 2 : 4) / gradients;

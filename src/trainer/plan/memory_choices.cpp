@@ -44,9 +44,9 @@ std::string note_of(const Recipe& usual, const Recipe& chosen, int64_t bytes, in
 
 }  // namespace
 
-std::string pass_setting_of(const Recipe& r, const char* setting) {
+std::string pass_setting_of(const Recipe& r, const char* setting, const char* otherwise) {
   auto it = r.pass_settings.find(setting);
-  return it == r.pass_settings.end() ? "" : it->second;
+  return it == r.pass_settings.end() || it->second.empty() ? otherwise : it->second;
 }
 
 std::vector<Recipe> memory_choices(const Recipe& recipe, const Device& device) {

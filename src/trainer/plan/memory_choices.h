@@ -29,7 +29,7 @@ Recipe within_memory(const Recipe& recipe, const Device& device, int64_t limit, 
 // smallest choice is tried second: if it does not fit, no other does.
 int first_choice_that_fits(int count, const std::function<bool(int)>& fits);
 
-// The recipe's text of a pass's setting; "" if it has none.
-std::string pass_setting_of(const Recipe& recipe, const char* setting);
+// The recipe's text of a pass's setting.
+std::string pass_setting_of(const Recipe& recipe, const char* setting, const char* otherwise = "");
 
 }  // namespace crest

@@ -336,9 +336,11 @@ class Training {
     return step - (o_.restarted ? o_.restarted->first_step : start_step_);
   }
 
-  // All ranks wait until rank 0 has saved: ending earlier would end the others.
-  void wait_for_first() const {
+  // Until rank 0 has saved, an end would end the others. One may be gone before another has passed.
+  void wait_for_first() const try {
     if (group_) group_->host().barrier();
+  } catch (const PeerLost& lost) {
+    group_->noticed(lost);
   }
 
   // Whether the time is over (by rank 0's clock) or a rank received a signal. Rank 0 tells the
@@ -548,11 +550,11 @@ class Training {
     end.sampling_seconds = sampling_seconds_, end.last_save_seconds = last_save_seconds_;
     if (files_->on_disk() && state_.step > 0 && !data_error_) report_.not_finite(files_->checkpoints(), state_.step);
     end.pipeline = pipeline_, end.curve = files_->draw_loss(std::min(terminal_width(2), 100));
-    bool interrupted = end_ == RunEnd::signal;
-    if (!data_error_) record_.finish(interrupted ? "interrupted" : "done", report_.result(end));
-    report_.finish(end);
     TrainOutcome outcome;
-    outcome.interrupted = interrupted, outcome.held_bytes = engine_->rank(0).held_bytes();
+    outcome.interrupted = end_ == RunEnd::signal;
+    if (!data_error_) record_.finish(outcome.interrupted ? "interrupted" : "done", report_.result(end));
+    report_.finish(end);
+    outcome.held_bytes = engine_->rank(0).held_bytes();
     outcome.device_bytes = outcome.held_bytes + engine_->rank(0).runtime().other_bytes();
     return outcome;
   }
@@ -575,10 +577,9 @@ class Training {
   int64_t start_step_ = 0, checked_step_ = -1, last_loss_step_ = 0, stream_rows_ = 0;
   RunEnd end_ = RunEnd::steps;
   int signal_number_ = 0;
-  std::string signal_;
   std::exception_ptr data_error_;
   double last_loss_ = NAN, seconds_ = 0, saving_seconds_ = 0, last_save_seconds_ = 0, sampling_seconds_ = 0;
-  std::string config_;
+  std::string config_, signal_;
   std::optional<PipelineTimes> pipeline_;
 };
 
