@@ -70,7 +70,7 @@ static std::vector<int32_t> find_prompt(const SampleOptions& o, const SampleRequ
 }
 
 ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& model)
-    : ModelSampler(options, model, {options}, {}) {}
+    : ModelSampler(options, model, {static_cast<const SampleRequest&>(options)}, {}) {}
 
 ModelSampler::ModelSampler(const SampleOptions& options, const LoadedModel& model, std::vector<SampleRequest> requests,
                            const std::function<std::string(size_t)>& place)
