@@ -49,7 +49,8 @@ class Lab:
 
     def __init__(self, args, scale):
         self.args, self.scale, self.rows, self.count, self.started = args, scale, [], 0, time.time()
-        self.done = {}  # by name_of the training
+        self.done = {}    # by name_of the training
+        self.shrink = {}  # keys of a dry run
 
     def name_of(self, training):
         return json.dumps(self.keys(training), sort_keys=True)
@@ -70,6 +71,9 @@ class Lab:
         keys = dict(self.scale["recipe"], seed=1, batch=self.scale["batch"])
         keys.update(training)
         keys.setdefault("val_batches", self.scale["val_tokens"] // (keys["seq"] * keys["batch"]))
+        if self.shrink:
+            keys.update(self.shrink, model="modern-nano" if "modern" in keys["model"] else "nano", batch=2,
+                        steps=max(2, keys["steps"] // 50))
         return keys
 
     def run(self, wanted):
@@ -195,8 +199,8 @@ def wait_for_torch(args):
               flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--crest", default="build/cuda/crest")
     parser.add_argument("--data", type=Path, help="default: generated text")
     parser.add_argument("--out", type=Path, required=True)
@@ -205,6 +209,11 @@ def main():
     parser.add_argument("--torch", action="store_true", help="let torch_twin.py train after the first search")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    return args
+
+
+def main():
+    args = arguments(__doc__)
     scale = SCALES[args.scale]
     lab = Lab(args, scale)
     r, m = scale["rate"], scale["modern_rate"]
