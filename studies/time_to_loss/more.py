@@ -26,7 +26,7 @@ def main():
 
     screened = [name for name in PARTS if name not in ("Muon", "RoPE", "untied head", "RoPE and Muon")]
     rates = [9e-4, 1.8e-3]
-    first = ([("probe", dict(NO_MUON, lr=lr, steps=260)) for lr in rates] +
+    first = ([("all parts but Muon, searched", dict(NO_MUON, lr=lr, steps=260)) for lr in rates] +
              [("RoPE", dict(TUNED, **PARTS["RoPE"], steps=210)), ("Muon", dict(TUNED, **PARTS["Muon"], steps=180))] +
              [(name, dict(TUNED, **PARTS[name], steps=SCREEN)) for name in screened] +
              [("RoPE and Muon", dict(TUNED, **PARTS["RoPE and Muon"], steps=steps)) for steps in (120, 190)])
@@ -38,7 +38,8 @@ def main():
     lab.run([("all parts but Muon", dict(NO_MUON, lr=rate, steps=round(2 * STEPS * x), seed=seed))
              for x in shares_around(share) for seed in (1, 2, 3)] +
             [("long, plain", dict(TUNED, lr=6e-4, beta2=0.95, steps=whole))] +
-            [("long, all parts", dict(MODERN, steps=round(2 * whole * x))) for x in (0.12, 0.2)])
+            [("long, all parts", dict(MODERN, steps=round(2 * whole * x))) for x in (0.12, 0.2)] +
+            [("524,288 tokens", dict(MODERN, batch=64, grad_accumulation=8, steps=8, val_batches=4))])
 
     default = 6e-4 * math.sqrt(768 / 1024)
     lab.run([("gpt2-355M", dict(model="gpt2-355M", lr=float(f"{default * x:.3g}"), batch=16, steps=150))
