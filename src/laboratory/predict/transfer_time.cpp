@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "passes/offload.h"
 #include "plan/transfers.h"
 
 namespace crest {
@@ -25,9 +26,9 @@ namespace {
 
 using Rows = std::vector<ProfileInstr*>;  // of one Program
 
-// With two buffers and both directions at once, two pieces take the time of two transfers each way
-// and one update, and the last piece returns alone. The rows of updates already have their time, so
-// half of all updates hide transfers.
+// The busiest of the two directions and the updates sets the pace, unless a buffer's way in, update
+// and way out take longer than the other buffers' pieces. The last piece returns alone. The rows of
+// updates already have their time.
 double exposed_state(const Rows& rows, bool both_ways) {
   double in = 0, out = 0, last = 0, updates = 0;
   for (const ProfileInstr* row : rows) {
@@ -36,7 +37,7 @@ double exposed_state(const Rows& rows, bool both_ways) {
     (row->op == "copy_in" ? in : out) += row->ms;
     last = row->op == "copy_out" ? row->ms / std::max(1, row->calls) : last;
   }
-  return both_ways ? std::max(in, out) + last - updates / 2 : in + out;
+  return both_ways ? std::max({in, out, updates, (in + out + updates) / state_buffers}) + last - updates : in + out;
 }
 
 // Activations travel while the micro step computes.
