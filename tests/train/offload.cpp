@@ -165,8 +165,8 @@ TEST(Offload, OnAGpu) {
   }
 }
 
-// Device memory holds three pieces and all states too small to move. Host memory holds the rest. Both
-// equal the executor's allocations.
+// Device memory holds three pieces and all states too small to move. Host memory holds the rest.
+// Both equal the executor's allocations.
 TEST(Offload, ThePlanIsExact) {
   for (const char* optimizer : {"adamw", "adamw-8bit"}) {
     SCOPED_TRACE(optimizer);

@@ -18,8 +18,8 @@ HostLinkRate host_link_of(const CompiledSession& session, const std::vector<Prof
     for (auto& rate : measured)
       if (rate.name == "bandwidth" && rate.per_second > 0)
         return {rate.per_second / 2, "half of the measured copy bandwidth", false};
-  if (sheet && !sheet->host_link.empty()) return {sheet->host_link_one_way(), sheet->host_link, true};
-  return {usual_host_link, "assumed, as PCIe 4.0 x16", !cpu};
+  if (sheet && !sheet->host_link.empty()) return {reached_share * sheet->host_link_one_way(), sheet->host_link, true};
+  return {reached_share * usual_host_link, "assumed, as PCIe 4.0 x16", !cpu};
 }
 
 namespace {
@@ -64,7 +64,8 @@ void set_transfers(PredictedStep& step, const CompiledSession& session, const Ho
   for (auto& row : step.profile.instrs) {
     programs[row.program].push_back(&row);
     if (!crosses_host_link(row)) continue;
-    row.ms = link.per_second > 0 ? 1e3 * row.bytes / link.per_second : 0;
+    const double rate = link.per_second * (link.both_ways && row.phase == "update" ? both_ways_share : 1);
+    row.ms = rate > 0 ? 1e3 * row.bytes / rate : 0;
     transferring.insert(row.program);
   }
   if (transferring.empty()) return;

@@ -6,8 +6,8 @@
 
 namespace crest {
 
-// Pieces of the optimizer's state on the device at a time. While one is updated, another arrives and
-// a third returns, so both directions of the link stay busy.
+// Pieces of the optimizer's state on the device at a time. While one is updated, another arrives
+// and a third returns, so both directions of the link stay busy.
 inline constexpr int state_buffers = 3;
 
 struct OffloadChoice {
