@@ -43,20 +43,19 @@ constexpr int mark_places = 3;             // two marks to wait for, and the nex
               "Use fewer ranks on this host, or --offload none.");
 }
 
-// Zeroed pages of the host, present before they are registered. cudaHostAlloc touches its pages
-// with one thread: on an H200's host 4 GiB took 2.6 s, and 0.3 s this way.
-char* touched_pages(int64_t bytes) {
+// Zeroed pages of the host, present before they are registered; null if the system refuses.
+// cudaHostAlloc touches its pages with one thread: on an H200's host 4 GiB took 2.6 s, and 0.3 s
+// this way.
+void* touched_pages(int64_t bytes) {
   constexpr int64_t page = 4096;
-  if (const int64_t available = available_memory_bytes(); available > 0 && bytes > available)
-    refuse_pinned(bytes, fmt::format(": {} are available", format_bytes(double(available))));
   void* memory = mmap(nullptr, size_t(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) refuse_pinned(bytes, "");
+  if (memory == MAP_FAILED) return nullptr;
   madvise(memory, size_t(bytes), MADV_HUGEPAGE);
   madvise(memory, size_t(bytes), MADV_DONTFORK);  // a child's copy would move the pages
   char* p = static_cast<char*>(memory);
 #pragma omp parallel for
   for (int64_t at = 0; at < bytes; at += page) *static_cast<volatile char*>(p + at) = 0;
-  return p;
+  return memory;
 }
 
 struct Event {
@@ -120,20 +119,31 @@ class GpuRuntime : public Runtime {
   void* allocate_host(int64_t bytes) override {
     if (bytes == 0) return nullptr;
     activate();
-    char* p = touched_pages(bytes);
-    if (cudaError_t code = cudaHostRegister(p, size_t(bytes), cudaHostRegisterDefault); code != cudaSuccess) {
-      munmap(p, size_t(bytes));
-      if (code != cudaErrorMemoryAllocation) check(code, "cudaHostRegister");
+    if (const int64_t available = available_memory_bytes(); available > 0 && bytes > available)
+      refuse_pinned(bytes, fmt::format(": {} are available", format_bytes(double(available))));
+    void* p = touched_pages(bytes);
+    const bool registered = p && cudaHostRegister(p, size_t(bytes), cudaHostRegisterDefault) == cudaSuccess;
+    if (!registered) {     // some drivers and sandboxes refuse
       cudaGetLastError();  // the error is not sticky
-      refuse_pinned(bytes, "");
+      if (p) munmap(p, size_t(bytes));
+      const cudaError_t code = cudaHostAlloc(&p, size_t(bytes), cudaHostAllocDefault);
+      if (code == cudaErrorMemoryAllocation) cudaGetLastError(), refuse_pinned(bytes, "");
+      check(code, "cudaHostAlloc");
+      std::memset(p, 0, size_t(bytes));
     }
-    pinned_.push_back({p, bytes});
+    pinned_.push_back({static_cast<char*>(p), bytes, registered});
     return p;
   }
   void release_host(void* memory, int64_t bytes) override {
     if (!memory) return;
-    std::erase_if(pinned_, [&](auto& b) { return b.begin == memory; });
+    const auto block = std::find_if(pinned_.begin(), pinned_.end(), [&](auto& b) { return b.begin == memory; });
+    const bool registered = block != pinned_.end() && block->registered;
+    if (block != pinned_.end()) pinned_.erase(block);
     if (!settle()) return;
+    if (!registered) {
+      cudaFreeHost(memory);
+      return;
+    }
     cudaHostUnregister(memory);
     munmap(memory, size_t(bytes));
   }
@@ -301,6 +311,7 @@ class GpuRuntime : public Runtime {
   struct Pinned {
     char* begin;
     int64_t bytes;
+    bool registered;  // else from cudaHostAlloc
   };
   bool is_pinned(const void* p) const {
     auto* c = static_cast<const char*>(p);
