@@ -2,21 +2,24 @@
 """Training steps with LoRA: `crest bench --lora` and peft, compiled, taking turns on one GPU.
 
   peft_lora.py CREST MODEL:BATCH:SEQ ... [--rounds 2] [--steps 20] [--rank 16] [--modes mixed,bf16] [--recompute]
-               [--compile model|layer]
+               [--compile model|layer] [--together]
 
 MODEL: Qwen2.5-0.5B, Qwen2.5-7B, Qwen2.5-14B (sizes of their published config.json; random weights and tokens). Adapters
 at all linear layers of the blocks, alpha twice the rank. The base is frozen, in bf16.
   mixed    adapters and AdamW in fp32, bf16 autocast: what peft does by default
   bf16     adapters and AdamW's state in bf16, too
 Crest trains bf16 adapters with fp32 masters and moments. transformers uses its sdpa attention and torch.compile of model
-and loss, or of each decoder layer (--compile layer). --recompute: checkpoints every layer in both. In a round every
-program runs once; medians of STEPS steps. The spread between rounds of Crest is the noise floor. Prints one JSON line a measurement: ms, tokens/s, peak GiB.
+and loss, or of each decoder layer (--compile layer). --together: the modes compile at the same time, if their memory
+fits, and are still measured one after the other. --recompute: checkpoints every layer in both. In a round every
+program runs once; medians of STEPS steps. The spread between rounds of Crest is the noise floor. Prints one JSON line a
+measurement: ms, tokens/s, peak GiB.
 """
 import argparse
 import json
 import statistics
 import subprocess
 import sys
+import tempfile
 
 import hf_steps
 
@@ -59,14 +62,31 @@ def child(case, mode, a):
     """One program in its own process, so that no memory stays behind."""
     name, batch, seq = hf_steps.parse_case(case)
     run = peft_step(configs()[name](), batch, seq, mode, a.rank, a.recompute, a.compile)
+    print("compiled", flush=True)
+    sys.stdin.readline()  # until it is alone on the GPU
     print(json.dumps({"ms": statistics.median(run(a.steps)), "peak_gib": hf_steps.peak_gib()}))
+
+
+def start_child(case, mode, a):
+    """The process that measures a mode of peft, and the file of its messages."""
+    words = [sys.executable, __file__, a.crest, case, "--child", mode, "--steps", str(a.steps), "--rank", str(a.rank),
+             "--compile", a.compile] + (["--recompute"] if a.recompute else [])
+    errors = tempfile.TemporaryFile("w+")
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True), errors
+
+
+def read_until(process, line):
+    """Reads the process's output up to this line, or to its end."""
+    while text := process.stdout.readline():
+        if text.strip() == line:
+            return
 
 
 def main():
     ap = argparse.ArgumentParser()
     hf_steps.add_options(ap)
     ap.add_argument("--rank", type=int, default=16), ap.add_argument("--recompute", action="store_true")
-    ap.add_argument("--child", default="")
+    ap.add_argument("--together", action="store_true"), ap.add_argument("--child", default="")
     a = ap.parse_args()
     if a.child:
         return child(a.cases[0], a.child, a)
@@ -88,15 +108,19 @@ def main():
                 print(f"crest: {case}: {row}", file=sys.stderr)
             else:
                 report("crest", r, row["step_ms_median"], row["memory"]["measured_peak_bytes"] / 2**30)
-            for mode in a.modes.split(","):
-                words = [sys.executable, __file__, a.crest, case, "--child", mode, "--steps", str(a.steps), "--rank",
-                         str(a.rank), "--compile", a.compile] + (["--recompute"] if a.recompute else [])
-                done = subprocess.run(words, capture_output=True, text=True)
-                if done.returncode:
-                    print(f"peft {mode}: {case}: {done.stderr.strip()[-400:]}", file=sys.stderr)
-                    continue
-                d = json.loads(done.stdout.splitlines()[-1])
-                report(f"peft {mode}", r, d["ms"], d["peak_gib"])
+            modes = a.modes.split(",")
+            for group in [modes] if a.together else [[mode] for mode in modes]:
+                children = {mode: start_child(case, mode, a) for mode in group}
+                for process, _ in children.values():
+                    read_until(process, "compiled")
+                for mode, (process, errors) in children.items():
+                    out, _ = process.communicate("go\n")
+                    if process.returncode:
+                        errors.seek(0)
+                        print(f"peft {mode}: {case}: {errors.read().strip()[-400:]}", file=sys.stderr)
+                        continue
+                    d = json.loads(out.splitlines()[-1])
+                    report(f"peft {mode}", r, d["ms"], d["peak_gib"])
 
 
 main()

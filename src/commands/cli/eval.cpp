@@ -75,7 +75,7 @@ void print_text(const TextEvaluation& e) {
 }
 
 int run_scored(EvalFlags& o) {
-  ScoreOptions s{o.evaluate, o.evaluate.run};
+  ScoreOptions s{static_cast<const DecodingOptions&>(o.evaluate), o.evaluate.run};
   if (s.run.empty())
     fail_usage("no model given", "--run", "Give a run, a checkpoint, or a folder with config.json and safetensors.");
   if (o.limit < 0) fail_usage(fmt::format("limit {}", o.limit), "--limit", "It must be at least 0 (0: all).");
