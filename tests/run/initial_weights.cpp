@@ -57,3 +57,20 @@ TEST(InitialWeights, OfMeasurementsRepeatAndKeepTheirDistribution) {
   EXPECT_GE(beginnings.size(), large - 1) << "every tensor begins at another number";
   EXPECT_EQ(weights(int64_t(1) << 30), exact) << "a model with fewer elements has numbers enough";
 }
+
+// Tensors of millions of elements are set in parts.
+TEST(InitialWeights, OfLargeTensorsDependOnTheElementAlone) {
+  Recipe recipe = small_recipe("gpt2");
+  recipe.model.width = 16, recipe.model.heads = recipe.model.kv_heads = 1, recipe.model.ff = 32;
+  recipe.model.vocab = 132'001;
+  SessionUse use;
+  use.train = true;
+  Engine engine(compile(recipe, crest::test::test_device(2), session_programs(recipe, use)));
+  engine.initialize_weights(5);
+  const ParameterRef first = parameters(engine.rank(0)).front();
+  ASSERT_EQ(first.numel(), int64_t(16) * 132'001);
+  std::vector<float> values(size_t(first.numel()));
+  first.get(values.data());
+  for (size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(values[i], float(first.info->init_mean + first.info->init_std * normal(5, 1, i))) << i;
+}

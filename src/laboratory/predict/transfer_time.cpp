@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "passes/offload.h"
 #include "plan/transfers.h"
 
 namespace crest {
@@ -17,17 +18,17 @@ HostLinkRate host_link_of(const CompiledSession& session, const std::vector<Prof
     for (auto& rate : measured)
       if (rate.name == "bandwidth" && rate.per_second > 0)
         return {rate.per_second / 2, "half of the measured copy bandwidth", false};
-  if (sheet && !sheet->host_link.empty()) return {sheet->host_link_one_way(), sheet->host_link, true};
-  return {usual_host_link, "assumed, as PCIe 4.0 x16", !cpu};
+  if (sheet && !sheet->host_link.empty()) return {reached_share * sheet->host_link_one_way(), sheet->host_link, true};
+  return {reached_share * usual_host_link, "assumed, as PCIe 4.0 x16", !cpu};
 }
 
 namespace {
 
 using Rows = std::vector<ProfileInstr*>;  // of one Program
 
-// With two buffers and both directions at once, two pieces take the time of two transfers each way
-// and one update, and the last piece returns alone. The rows of updates already have their time, so
-// half of all updates hide transfers.
+// The busiest of the two directions and the updates sets the pace, unless a buffer's way in, update
+// and way out take longer than the other buffers' pieces. The last piece returns alone. The rows of
+// updates already have their time.
 double exposed_state(const Rows& rows, bool both_ways) {
   double in = 0, out = 0, last = 0, updates = 0;
   for (const ProfileInstr* row : rows) {
@@ -36,7 +37,7 @@ double exposed_state(const Rows& rows, bool both_ways) {
     (row->op == "copy_in" ? in : out) += row->ms;
     last = row->op == "copy_out" ? row->ms / std::max(1, row->calls) : last;
   }
-  return both_ways ? std::max(in, out) + last - updates / 2 : in + out;
+  return both_ways ? std::max({in, out, updates, (in + out + updates) / state_buffers}) + last - updates : in + out;
 }
 
 // Activations travel while the micro step computes.
@@ -63,7 +64,8 @@ void set_transfers(PredictedStep& step, const CompiledSession& session, const Ho
   for (auto& row : step.profile.instrs) {
     programs[row.program].push_back(&row);
     if (!crosses_host_link(row)) continue;
-    row.ms = link.per_second > 0 ? 1e3 * row.bytes / link.per_second : 0;
+    const double rate = link.per_second * (link.both_ways && row.phase == "update" ? both_ways_share : 1);
+    row.ms = rate > 0 ? 1e3 * row.bytes / rate : 0;
     transferring.insert(row.program);
   }
   if (transferring.empty()) return;

@@ -1,8 +1,8 @@
 // Setting --offload: optimizer state is in host memory; for activations see
 // passes/offload_activations.cpp. The update works on pieces of the state.
-// Each piece is copied to one of two device buffers, updated there and copied back. Meanwhile the
-// other buffer returns the previous piece and receives the next. Element-wise updates of whole
-// groups are cut into equal pieces. Other updates go tensor by tensor.
+// Each piece is copied to a device buffer, updated there and copied back. Meanwhile the other
+// buffers return earlier pieces and receive the next ones. Element-wise updates of whole groups are
+// cut into equal pieces. Other updates go tensor by tensor.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace crest {
 
 namespace {
 
-constexpr size_t buffer_count = 2;
+constexpr size_t buffer_count = state_buffers;
 // Smaller states, relative to a piece, stay on the device: starting a copy would take longer than
 // the copy.
 constexpr int64_t small_part = 64;
@@ -334,7 +334,7 @@ const std::vector<Setting>& offload_settings() {
       pass_setting({.name = "offload-piece",
                     .group = "Optimizer",
                     .help = "with --offload optimizer: size of a piece of state; a number with B, kB, MB, GB, KiB, "
-                            "MiB or GiB. The device has two pieces at a time, and all states smaller than a 64th of "
+                            "MiB or GiB. The device has three pieces at a time, and all states smaller than a 64th of "
                             "a piece",
                     .default_value = "64MiB",
                     .example = "64MiB",

@@ -6,6 +6,10 @@
 
 namespace crest {
 
+// Pieces of the optimizer's state on the device at a time. While one is updated, another arrives
+// and a third returns, so both directions of the link stay busy.
+inline constexpr int state_buffers = 3;
+
 struct OffloadChoice {
   bool optimizer = false;  // states and fp32 master weights
   // Activations kept for the backward pass: nothing, as much as predicted transfers hide behind

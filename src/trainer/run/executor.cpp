@@ -94,7 +94,8 @@ void Executor::bind(const CompiledProgram& c, int slot) {
   bound_.back().push_back(std::move(bound));
 }
 
-// Timing overwrites tensors. The arenas start as zeros, so zero them again.
+// Timing overwrites tensors. The arenas start as zeros, so zero them again. Only copies write host
+// memory, and they have no choices to time.
 void Executor::tune(Choices* choices) {
   bool tuned = false;
   for (auto& slots : bound_)
@@ -106,7 +107,7 @@ void Executor::tune(Choices* choices) {
           p.code[i].kernel->tune(call);
           tuned = true;
         }
-  for (Arena* arena : {&persistent_, &transient_, &host_})
+  for (Arena* arena : {&persistent_, &transient_})
     if (tuned && arena->bytes()) runtime_->zero(arena->at(0), arena->bytes());
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 
@@ -25,20 +26,20 @@ TensorRef slice(const TensorRef& t, int64_t first, int64_t count) {
 class Halves {
  public:
   explicit Halves(const TensorRef& t) : tensor_(t) {
-    if (!t.on_host()) copy_.resize(size_t(t.shape.numel()));
+    if (!t.on_host()) copy_ = std::make_unique_for_overwrite<uint16_t[]>(size_t(t.shape.numel()));
   }
-  uint16_t* data() { return tensor_.on_host() ? static_cast<uint16_t*>(tensor_.data) : copy_.data(); }
+  uint16_t* data() { return tensor_.on_host() ? static_cast<uint16_t*>(tensor_.data) : copy_.get(); }
   const uint16_t* read() {
-    if (!tensor_.on_host()) tensor_.read(copy_.data());
+    if (!tensor_.on_host()) tensor_.read(copy_.get());
     return data();
   }
   void write() const {
-    if (!tensor_.on_host()) tensor_.write(copy_.data());
+    if (!tensor_.on_host()) tensor_.write(copy_.get());
   }
 
  private:
   TensorRef tensor_;
-  std::vector<uint16_t> copy_;
+  std::unique_ptr<uint16_t[]> copy_;
 };
 
 // Rows of an 8-bit weight and their scales.
@@ -244,6 +245,10 @@ static double unit(uint64_t seed, uint64_t stream, uint64_t n) {
   return (double(random_bits(seed, stream, n)) + 0.5) * 0x1p-32;
 }
 
+// Elements of a parameter set at a time: these stay in the caches, while whole matrices of large
+// models do not.
+static constexpr int64_t initialized_at_once = int64_t(1) << 21;
+
 void initialize(const Executor& executor, int rank, uint64_t seed, int64_t period, bool trained_only) {
   std::vector<ParameterRef> list = parameters(executor);
   int64_t elements = 0;
@@ -260,22 +265,28 @@ void initialize(const Executor& executor, int rank, uint64_t seed, int64_t perio
       ++stream;
       continue;
     }
-    buffer.resize(size_t(p.numel()));
     const bool uniform = p.info->uniform;
     double mean = p.info->init_mean, std = p.info->init_std;
     uint64_t s = ++stream;
     if (!executor.sharded().here(q)) continue;
     uint64_t first = random_bits(seed, s, 0), mask = uint64_t(period) - 1;
+    const int64_t row = std::max<int64_t>(1, p.numel() / p.shape[0]);  // 8-bit weights are set by rows
+    const int64_t part = std::max<int64_t>(1, initialized_at_once / row) * row;
+    buffer.resize(size_t(std::max<int64_t>(int64_t(buffer.size()), std::min(part, p.numel()))));
+    for (int64_t begin = 0; begin < p.numel(); begin += part) {
+      const int64_t count = std::min(part, p.numel() - begin);
 #pragma omp parallel for
-    for (int64_t i = 0; i < p.numel(); ++i) {
-      uint64_t n = uint64_t(i);
-      double x = std == 0     ? 0
-                 : uniform    ? std::sqrt(12.0) * (unit(seed, s, n) - 0.5)
-                 : period > 0 ? normals[(first + n) & mask]
-                              : normal(seed, s, n);
-      buffer[n] = float(mean + std * x);
+      for (int64_t i = 0; i < count; ++i) {
+        uint64_t n = uint64_t(begin + i);
+        double x = std == 0     ? 0
+                   : uniform    ? std::sqrt(12.0) * (unit(seed, s, n) - 0.5)
+                   : period > 0 ? normals[(first + n) & mask]
+                                : normal(seed, s, n);
+        buffer[size_t(i)] = float(mean + std * x);
+      }
+      p.set(buffer.data(), begin, count);
     }
-    p.set(buffer.data());
+    p.zero_padding();
     executor.sharded().take(rank, q);
   }
 }
