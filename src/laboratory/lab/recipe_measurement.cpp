@@ -199,9 +199,9 @@ void RecipeMeasurement::measure(LabContext& context, const std::string& grid, la
   describe_session(detail, session, phase_calls(session, phase_));
   lab::Table values = lab::value_rows(session);
   double planned = row.columns["planned_bytes"].x;
-  const auto limit = double(limit_ / session.recipe.all_ranks());  // of a rank
-  if (planned > limit)
-    out_of_memory(row, fmt::format("{} planned, {} available", format_bytes(planned), format_bytes(limit)));
+  const int64_t limit = limit_ / session.recipe.all_ranks();  // of a rank
+  if (planned > double(limit))
+    out_of_memory(row, fmt::format("{} planned, {} available", format_bytes(planned), format_bytes(double(limit))));
   else if (runs())
     run_recorded(context, std::move(session), grid, row, detail);
   lab::Table table = lab::detail_rows(detail);
