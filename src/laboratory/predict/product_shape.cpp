@@ -59,8 +59,8 @@ double tile_factor(ProductShape shape, double k, int64_t multiprocessors) {
     for (int64_t share : shares) {
       if (multiprocessors <= 0 || (share > 1 && k < double(share * least_sum))) break;
       const double rounds = count * double(share) / double(multiprocessors);
-      const double idle = rounds >= 1 ? waits_for_last * (std::ceil(rounds) / rounds - 1)
-                                      : idle_below_round * (1 / rounds - 1);
+      const double idle =
+          rounds >= 1 ? waits_for_last * (std::ceil(rounds) / rounds - 1) : idle_below_round * (1 / rounds - 1);
       least = std::min(least, whole * (1 + idle) * (share > 1 ? slower_in_shares : 1));
     }
   }

@@ -154,8 +154,6 @@ std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows
   return best;
 }
 
-double TimeModel::Fit::fitted(const CallTime& call) const { return dot(features(call, shaped), line); }
-
 // The correction of the nearest measured sizes fades with distance: half is left at a factor of e
 // in FLOPs or bytes, or in a size of a product.
 double TimeModel::Fit::ms(const CallTime& call) const {
@@ -165,7 +163,7 @@ double TimeModel::Fit::ms(const CallTime& call) const {
     double weight = 1 / (squared_distance(call, points[i], shapes) + 1e-6);
     sum += weight * std::log(ratios[i]), weights += weight;
   }
-  return fitted(call) * std::exp(sum / weights);
+  return dot(features(call, shaped), line) * std::exp(sum / weights);
 }
 
 TimeModel::Row TimeModel::row_of(const ProfileInstr& r) {
@@ -222,20 +220,25 @@ void TimeModel::add(const Profile& p) {
   for (auto& rate : p.rates)
     if (std::none_of(rates_.begin(), rates_.end(), [&](auto& r) { return r.name == rate.name; }))
       rates_.push_back(rate);
-  set_floors(step.rows);
+  set_limits(step.rows);
   summarize(step);
-  set_tiles(step.points);
+  set_tiles(step);
   steps_.push_back(std::move(step));
   fitted_ = false;
 }
 
-void TimeModel::set_tiles(std::vector<std::pair<std::string, CallTime>>& points) const {
-  for (auto& [key, point] : points) point.tiles = tile_factor(point.shape, sum_length(point), multiprocessors_);
+void TimeModel::set_tiles(CallTime& call) const {
+  if (call.shape.known()) call.tiles = tile_factor(call.shape, sum_length(call), multiprocessors_);
+}
+
+void TimeModel::set_tiles(Step& step) const {
+  for (auto& [key, point] : step.points) set_tiles(point);
+  for (auto& row : step.work.rows) set_tiles(row.call);
 }
 
 void TimeModel::set_multiprocessors(int64_t count) {
   multiprocessors_ = count;
-  for (auto& step : steps_) set_tiles(step.points);
+  for (auto& step : steps_) set_tiles(step);
   fitted_ = false;
 }
 
@@ -245,7 +248,8 @@ double TimeModel::rate(const std::string& name) const {
   return 0;
 }
 
-void TimeModel::set_floors(std::vector<Row>& rows) const {
+// Floors and tiles, by the model's own limits of the device.
+void TimeModel::set_limits(std::vector<Row>& rows) const {
   for (auto& row : rows) {
     bool link = row.arithmetic == host_link_rate;
     double flops = rate(row.arithmetic), bandwidth = link ? flops : rate("bandwidth");
@@ -253,7 +257,7 @@ void TimeModel::set_floors(std::vector<Row>& rows) const {
     if (flops <= 0) flops = rate("fp32");
     row.floor_ms =
         1e3 * std::max(flops > 0 ? row.call.flops / flops : 0, bandwidth > 0 ? row.call.bytes / bandwidth : 0);
-    row.call.tiles = tile_factor(row.call.shape, sum_length(row.call), multiprocessors_);
+    set_tiles(row.call);
   }
 }
 
@@ -291,7 +295,7 @@ const TimeModel::Fit* TimeModel::stand_in(const Fits& fits, const std::string& k
 
 StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
   std::vector<std::pair<double, bool>> ms;  // by row; whether its class was measured
-  std::vector<bool> limited;                // by row; whether the clock counts
+  std::vector<bool> limited;                // by row: a product, so the clock counts
   for (auto& row : work.rows) {
     auto own = fits.classes.find(row.key);
     const Fit* fit = own != fits.classes.end() ? &own->second : stand_in(fits, row.key);
@@ -305,17 +309,17 @@ StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
     if (kind == fits.over_floor.end()) kind = fits.over_floor.find("");
     ms.emplace_back(row.floor_ms * (kind == fits.over_floor.end() ? 1 : kind->second), false);
   }
-  StepPrediction p;
   double sum = 0, all = 0, known = 0;
   for (auto& [row, calls] : work.instrs) sum += ms[row].first * calls, all += calls;
   const double slower = clock_factor(dot({sum, all, 1}, fits.step));
   for (size_t i = 0; i < ms.size(); ++i)
     if (limited[i]) ms[i].first *= slower;
-  sum = all = 0;
+  StepPrediction p;
+  sum = 0;
   for (auto& [row, calls] : work.instrs) {
     p.instr_ms.push_back(ms[row].first * calls);
     if (ms[row].second) known += p.instr_ms.back();
-    sum += p.instr_ms.back(), all += calls;
+    sum += p.instr_ms.back();
   }
   p.known = sum > 0 ? known / sum : 0;
   p.ms = dot({sum, all, 1}, fits.step);
@@ -349,7 +353,7 @@ const TimeModel::Fits& TimeModel::fits() const {
 
 StepPrediction TimeModel::predict(const Work& given) const {
   Work work = given;
-  set_floors(work.rows);
+  set_limits(work.rows);
   StepPrediction p = predict(fits(), work);
   double half = range_ + (1 - p.known) * std::log(unmeasured);
   p.low_ms = p.ms * std::exp(-half), p.high_ms = p.ms * std::exp(half);
@@ -409,6 +413,8 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
   const Json& classes = list(json, "classes");
   for (auto& c : classes)
     if (!c.is_array() || c.size() != 2 || !c[0].is_string() || !c[1].is_string()) wrong("a class is not two texts");
+  if (json.contains("multiprocessors"))
+    m.multiprocessors_ = whole(json["multiprocessors"], "the number of multiprocessors");
   for (auto& s : list(json, "steps")) {
     const Json& rows = list(s, "rows");
     if (!s.contains("step_ms")) wrong("a step lacks step_ms");
@@ -439,11 +445,10 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
         step.rows[size_t(row)].call.shape = {whole(p[1], "a size of a product"), whole(p[2], "a size of a product")};
       }
     summarize(step);
+    m.set_tiles(step);
     m.steps_.push_back(std::move(step));
   }
   if (m.steps_.empty()) wrong("it has no steps");
-  if (json.contains("multiprocessors"))
-    m.set_multiprocessors(whole(json["multiprocessors"], "the number of multiprocessors"));
   return m;
 }
 

@@ -95,7 +95,6 @@ class TimeModel {
     std::vector<double> ratios;  // measured / fitted, by point
     std::vector<double> line;
     bool shaped = false;  // all points have a shape
-    double fitted(const CallTime& call) const;
     double ms(const CallTime& call) const;
   };
   struct Fits {
@@ -112,8 +111,9 @@ class TimeModel {
   // Of a similar class, for an unmeasured one; null: none.
   static const Fit* stand_in(const Fits& fits, const std::string& key);
   static StepPrediction predict(const Fits& fits, const Work& work);
-  void set_floors(std::vector<Row>& rows) const;
-  void set_tiles(std::vector<std::pair<std::string, CallTime>>& points) const;
+  void set_limits(std::vector<Row>& rows) const;
+  void set_tiles(CallTime& call) const;
+  void set_tiles(Step& step) const;
 
   std::vector<Step> steps_;
   std::vector<ProfileRate> rates_;
