@@ -36,7 +36,7 @@ none of these. `scripts/published.py` prints this page from `scripts/published.t
   ([predictions](../concepts/predictions.md#many-nodes)).
 - *difference*: its program / published - 1.
 - The model is fitted to Crest's steps on one and two GPUs, not to rows of this page. Kernels next
-  to NCCL take 2.2 times as long: this factor comes from 22
+  to NCCL take 1.8 times as long: this factor comes from 22
   [steps](predictions.md#all-steps-of-two-gpus) of two H100 and two H200. Fitted to one of both, it
   predicts the steps of the other within 4%. Collectives between more than two GPUs of a node also
   use published bandwidths of eight H100. On an A100 nobody checked these.

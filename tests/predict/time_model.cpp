@@ -138,6 +138,94 @@ TEST(TimeModel, SurvivesItsJson) {
   EXPECT_EQ(read.predict(step(2e7, 3e6, 5, false)).ms, m.predict(step(2e7, 3e6, 5, false)).ms);
 }
 
+// A GPU's products of 2^31 FLOPs and 2^20 bytes: result m x n, k from the FLOPs.
+namespace {
+
+Profile products(const std::vector<std::pair<int, int>>& shapes, double ms, int calls = 1) {
+  Profile p;
+  p.rates = {{"bf16", 1e14, "given"}, {"bandwidth", 1e12, "given"}};
+  for (auto& [m, n] : shapes) {
+    ProfileInstr r;
+    r.op = "linear", r.kernel = "cuda.linear.cublaslt", r.op_class = "contraction", r.arithmetic = "bf16";
+    r.type = "bf16[1," + std::to_string(m) + "," + std::to_string(n) + "]";
+    r.calls = calls, r.flops = calls * 0x1p31, r.bytes = calls * 0x1p20, r.ms = calls * ms;
+    p.instrs.push_back(r);
+  }
+  p.step_ms = {ms * calls * double(shapes.size())};
+  return p;
+}
+
+TimeModel model_of_products() {
+  TimeModel m;
+  m.set_multiprocessors(132);
+  m.add(products({{4096, 256}}, 0.1)), m.add(products({{256, 4096}}, 0.2)), m.add(products({{1024, 1024}}, 0.1));
+  return m;
+}
+
+}  // namespace
+
+TEST(TimeModel, ProductsOfTheSameSizeDifferByTheirShape) {
+  const TimeModel m = model_of_products();
+  EXPECT_NEAR(m.predict(products({{4096, 256}}, 0)).ms / 0.1, 1, 0.02);
+  EXPECT_NEAR(m.predict(products({{256, 4096}}, 0)).ms / 0.2, 1, 0.02);
+  // A file without shapes, by an older version, knows one time for all of them.
+  auto old = m.to_json();
+  for (auto& step : old["steps"]) ASSERT_EQ(step.erase("products"), 1u);
+  old.erase("multiprocessors");
+  const TimeModel before = TimeModel::from_json(old, "x");
+  EXPECT_EQ(before.predict(products({{4096, 256}}, 0)).ms, before.predict(products({{256, 4096}}, 0)).ms);
+}
+
+TEST(TimeModel, ProductsOfLongStepsRunAtTheClockOfThePowerLimit) {
+  const TimeModel m = model_of_products();
+  const double one = m.predict(products({{1024, 1024}}, 0)).instr_ms[0],
+               many = m.predict(products({{1024, 1024}}, 0, 10000)).instr_ms[0] / 10000;
+  EXPECT_NEAR(many / one, 1.12, 0.005);
+  auto old = m.to_json();
+  for (auto& step : old["steps"]) step.erase("products");
+  const TimeModel before = TimeModel::from_json(old, "x");
+  EXPECT_NEAR(before.predict(products({{1024, 1024}}, 0, 10000)).instr_ms[0] / 10000,
+              before.predict(products({{1024, 1024}}, 0)).instr_ms[0], 1e-9);
+}
+
+TEST(TimeModel, ShapesAndMultiprocessorsSurviveItsJson) {
+  const TimeModel m = model_of_products(), read = TimeModel::from_json(m.to_json(), "x");
+  EXPECT_EQ(read.multiprocessors(), 132);
+  EXPECT_EQ(read.to_json(), m.to_json());
+  EXPECT_EQ(read.errors(), m.errors());
+  EXPECT_EQ(read.predict(products({{1200, 900}}, 0)).ms, m.predict(products({{1200, 900}}, 0)).ms);
+}
+
+TEST(ProductShape, IsThatOfTheResultOfALinearLayerOnAGpu) {
+  auto shape = [](const char* op, const char* kernel, const char* type) {
+    ProfileInstr r;
+    r.op = op, r.kernel = kernel, r.type = type;
+    return product_shape(r);
+  };
+  EXPECT_EQ(shape("linear", "cuda.linear.sm90_or_cublaslt", "bf16[2,1024,4800]"), (ProductShape{2048, 4800}));
+  EXPECT_EQ(shape("linear_dw", "cuda.linear_dw.sm90", "f32[1600,6400]"), (ProductShape{1600, 6400}));
+  EXPECT_EQ(shape("linear_swiglu", "cuda.linear_swiglu.sm90", "bf16[1,512,8192]"), (ProductShape{512, 16384}));
+  EXPECT_FALSE(shape("linear", "cpu.linear.onednn", "fp32[2,3]").known());
+  EXPECT_FALSE(shape("attention", "cuda.attention.sm90.d64", "bf16[2,1024,1600]").known());
+  for (const char* type : {"bf16[7]", "bf16", "bf16[2,x]", "bf16[2,0]", "bf16[2,3", "]2,3["})
+    EXPECT_FALSE(shape("linear", "cuda.linear.cublaslt", type).known()) << type;
+}
+
+TEST(TileFactor, CountsWholeTilesAndTheLastRound) {
+  const auto factor = [](int64_t m, int64_t n, int64_t multiprocessors) {
+    return tile_factor({m, n}, 1000, multiprocessors);
+  };
+  EXPECT_DOUBLE_EQ(factor(128 * 132, 256, 132), 1);
+  EXPECT_DOUBLE_EQ(factor(256 * 132, 256, 132), 1);
+  EXPECT_GT(factor(128 * 133, 256, 132), 1.05);    // a second round for one tile
+  EXPECT_LT(factor(128 * 133, 256, 132), 1.4);     // of which a share is waited for
+  EXPECT_DOUBLE_EQ(factor(128 * 133, 256, 0), 1);  // unknown: whole tiles only
+  EXPECT_DOUBLE_EQ(factor(129, 128, 0), 192.0 / 129);
+  EXPECT_GT(factor(1024, 256, 132), factor(4096, 256, 132));
+  // A long sum is shared by blocks that had no tile.
+  EXPECT_LT(tile_factor({1024, 256}, 8192, 132), factor(1024, 256, 132));
+}
+
 TEST(TimeModel, ReadsTheSpellingOfVersion01) {
   auto json = model().to_json(), old = json;
   EXPECT_EQ(old["classes"][1][1], "normalization");
@@ -168,6 +256,13 @@ TEST(TimeModel, RefusesWhatIsNoCalibration) {
   refuses([](auto& j) { j["steps"][0]["rows"][0][4] = -1; });
   refuses([](auto& j) { j["steps"][0]["rows"][0][4] = "x"; });
   refuses([](auto& j) { j["steps"][0]["rows"][0].erase(0); });
+  refuses([](auto& j) { j["steps"][0]["products"] = {{99, 2, 3}}; });
+  refuses([](auto& j) { j["steps"][0]["products"] = {{0, 2}}; });
+  refuses([](auto& j) { j["steps"][0]["products"] = {{0, 2, 0}}; });
+  refuses([](auto& j) { j["steps"][0]["products"] = {{0, 2, 1.5}}; });
+  refuses([](auto& j) { j["steps"][0]["products"] = 3; });
+  refuses([](auto& j) { j["multiprocessors"] = -1; });
+  refuses([](auto& j) { j["multiprocessors"] = "x"; });
   refuses([](auto& j) { j["classes"][0] = 3; });
   refuses([](auto& j) { j["rates"][0] = 3; });
   refuses([](auto& j) { j["rates"][0]["source"] = 3; });

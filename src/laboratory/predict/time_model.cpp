@@ -23,6 +23,10 @@ constexpr size_t none = size_t(-1);
 constexpr double unchecked = 0.3;  // half the range, in ln, of a model with too few steps for a check
 constexpr double unmeasured = 4;   // kernels without measurements may be off by this factor
 constexpr double least = 0.03;     // machines vary from minute to minute
+// A profiled step starts after the end of the one before. In short steps the GPU rests often enough
+// to stay below its power limit; products of long ones take this much longer. Fitted to steps of
+// the H100 and the H200 that were predicted from the others: docs/results/predictions.md.
+constexpr double at_power_limit = 0.12, half_limited_ms = 10;
 
 // Solves the normal equations of the columns in `use`; false if they are singular.
 bool solve(const std::vector<std::vector<double>>& rows, const std::vector<double>& y, const std::vector<size_t>& use,
@@ -70,7 +74,17 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
 
 // The first of equally good sets is used: one measured size gives a time per FLOP (or byte), not a
 // constant time.
-std::vector<double> features(const CallTime& c) { return {c.flops, c.bytes, 1}; }
+std::vector<double> features(const CallTime& c, bool shaped) {
+  return {shaped ? c.flops * c.tiles : c.flops, c.bytes, 1};
+}
+
+// Time of a GPU's product in a step of this length over its time at the full clock.
+double clock_factor(double step_ms) { return 1 + at_power_limit * step_ms / (step_ms + half_limited_ms); }
+
+CallTime at_full_clock(CallTime call, double step_ms) {
+  if (call.shape.known()) call.ms /= clock_factor(step_ms);
+  return call;
+}
 
 // The class of an instruction: kernel, types and fused operations, for example "cpu.fused.simd fp32
 // a+b".
@@ -108,6 +122,17 @@ double spread_of(const Samples& ms) {
 
 double distance(double a, double b) { return a > 0 && b > 0 ? std::log(a / b) : a == b ? 0 : 10; }
 
+// k of a product with a known shape.
+double sum_length(const CallTime& c) { return c.flops / (2 * double(c.shape.m) * double(c.shape.n)); }
+
+double squared_distance(const CallTime& a, const CallTime& b, bool shaped) {
+  const double flops = distance(a.flops, b.flops), bytes = distance(a.bytes, b.bytes);
+  if (!shaped) return flops * flops + bytes * bytes;
+  const double m = distance(double(a.shape.m), double(b.shape.m)), n = distance(double(a.shape.n), double(b.shape.n)),
+               k = flops - m - n;
+  return m * m + n * n + k * k;
+}
+
 }  // namespace
 
 // With at most three columns, every set of active columns is tried.
@@ -130,15 +155,15 @@ std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows
 }
 
 // The correction of the nearest measured sizes fades with distance: half is left at a factor of e
-// in FLOPs or bytes.
+// in FLOPs or bytes, or in a size of a product.
 double TimeModel::Fit::ms(const CallTime& call) const {
+  const bool shapes = shaped && call.shape.known();
   double sum = 0, weights = 1;
   for (size_t i = 0; i < points.size(); ++i) {
-    double f = distance(call.flops, points[i].flops), b = distance(call.bytes, points[i].bytes);
-    double weight = 1 / (f * f + b * b + 1e-6);
+    double weight = 1 / (squared_distance(call, points[i], shapes) + 1e-6);
     sum += weight * std::log(ratios[i]), weights += weight;
   }
-  return dot(features(call), line) * std::exp(sum / weights);
+  return dot(features(call, shaped), line) * std::exp(sum / weights);
 }
 
 TimeModel::Row TimeModel::row_of(const ProfileInstr& r) {
@@ -147,17 +172,17 @@ TimeModel::Row TimeModel::row_of(const ProfileInstr& r) {
           r.op_class,
           r.arithmetic,
           std::max(1, r.calls),
-          {r.flops / calls, r.bytes / calls, r.ms / calls},
+          {r.flops / calls, r.bytes / calls, r.ms / calls, product_shape(r)},
           r.floor_ms / calls};
 }
 
 TimeModel::Work TimeModel::prepare(const std::vector<Row>& rows) {
   Work work;
-  std::map<std::tuple<std::string_view, std::string_view, double, double, double>, size_t> index;
+  std::map<std::tuple<std::string_view, std::string_view, double, double, double, ProductShape>, size_t> index;
   for (auto& r : rows) {
-    auto [it, added] = index.emplace(
-        std::tuple(std::string_view(r.key), std::string_view(r.arithmetic), r.call.flops, r.call.bytes, r.floor_ms),
-        work.rows.size());
+    auto [it, added] = index.emplace(std::tuple(std::string_view(r.key), std::string_view(r.arithmetic), r.call.flops,
+                                                r.call.bytes, r.floor_ms, r.call.shape),
+                                     work.rows.size());
     if (added) work.rows.push_back(r);
     work.instrs.emplace_back(it->second, r.calls);
   }
@@ -172,17 +197,19 @@ TimeModel::Work TimeModel::prepare(const Profile& profile) {
 
 void TimeModel::summarize(Step& step) {
   step.work = prepare(step.rows);
-  std::map<std::pair<std::string, std::pair<double, double>>, Samples> equal;
+  std::map<std::tuple<std::string, double, double, ProductShape>, Samples> equal;
   for (auto& row : step.rows) {
     step.rows_ms += row.call.ms * row.calls, step.calls += row.calls;
     if (!(row.call.ms > 0)) continue;
-    equal[{row.key, {row.call.flops, row.call.bytes}}].add(row.call.ms);
+    equal[{row.key, row.call.flops, row.call.bytes, row.call.shape}].add(row.call.ms);
     if (row.floor_ms > 0)
       for (const std::string& c : {row.op_class, std::string()})
         step.over_floor[c].push_back(row.call.ms / row.floor_ms);
   }
-  for (auto& [what, ms] : equal)
-    step.points.push_back({what.first, {what.second.first, what.second.second, ms.mean()}});
+  for (auto& [what, ms] : equal) {
+    auto& [key, flops, bytes, shape] = what;
+    step.points.push_back({key, {flops, bytes, ms.mean(), shape}});
+  }
 }
 
 void TimeModel::add(const Profile& p) {
@@ -193,9 +220,25 @@ void TimeModel::add(const Profile& p) {
   for (auto& rate : p.rates)
     if (std::none_of(rates_.begin(), rates_.end(), [&](auto& r) { return r.name == rate.name; }))
       rates_.push_back(rate);
-  set_floors(step.rows);
+  set_limits(step.rows);
   summarize(step);
+  set_tiles(step);
   steps_.push_back(std::move(step));
+  fitted_ = false;
+}
+
+void TimeModel::set_tiles(CallTime& call) const {
+  if (call.shape.known()) call.tiles = tile_factor(call.shape, sum_length(call), multiprocessors_);
+}
+
+void TimeModel::set_tiles(Step& step) const {
+  for (auto& [key, point] : step.points) set_tiles(point);
+  for (auto& row : step.work.rows) set_tiles(row.call);
+}
+
+void TimeModel::set_multiprocessors(int64_t count) {
+  multiprocessors_ = count;
+  for (auto& step : steps_) set_tiles(step);
   fitted_ = false;
 }
 
@@ -205,7 +248,8 @@ double TimeModel::rate(const std::string& name) const {
   return 0;
 }
 
-void TimeModel::set_floors(std::vector<Row>& rows) const {
+// Floors and tiles, by the model's own limits of the device.
+void TimeModel::set_limits(std::vector<Row>& rows) const {
   for (auto& row : rows) {
     bool link = row.arithmetic == host_link_rate;
     double flops = rate(row.arithmetic), bandwidth = link ? flops : rate("bandwidth");
@@ -213,6 +257,7 @@ void TimeModel::set_floors(std::vector<Row>& rows) const {
     if (flops <= 0) flops = rate("fp32");
     row.floor_ms =
         1e3 * std::max(flops > 0 ? row.call.flops / flops : 0, bandwidth > 0 ? row.call.bytes / bandwidth : 0);
+    set_tiles(row.call);
   }
 }
 
@@ -224,15 +269,16 @@ TimeModel::Fits TimeModel::fit(size_t without) const {
   for (size_t s = 0; s < steps_.size(); ++s) {
     if (s == without) continue;
     const Step& step = steps_[s];
-    for (auto& [key, point] : step.points) fits.classes[key].points.push_back(point);
+    for (auto& [key, point] : step.points) fits.classes[key].points.push_back(at_full_clock(point, step.ms));
     for (auto& [op_class, ratios] : step.over_floor)
       over_floor[op_class].insert(over_floor[op_class].end(), ratios.begin(), ratios.end());
     sums.push_back({step.rows_ms, step.calls, 1}), measured.push_back(step.ms);
   }
   for (auto& [key, fit] : fits.classes) {
+    fit.shaped = std::all_of(fit.points.begin(), fit.points.end(), [](auto& p) { return p.shape.known(); });
     std::vector<std::vector<double>> x;
     std::vector<double> y;
-    for (auto& p : fit.points) x.push_back(features(p)), y.push_back(p.ms);
+    for (auto& p : fit.points) x.push_back(features(p, fit.shaped)), y.push_back(p.ms);
     fit.line = fit_nonnegative(x, y);
     for (size_t i = 0; i < y.size(); ++i) fit.ratios.push_back(y[i] / dot(x[i], fit.line));
   }
@@ -249,26 +295,31 @@ const TimeModel::Fit* TimeModel::stand_in(const Fits& fits, const std::string& k
 
 StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
   std::vector<std::pair<double, bool>> ms;  // by row; whether its class was measured
+  std::vector<bool> limited;                // by row: a product, so the clock counts
   for (auto& row : work.rows) {
-    if (auto it = fits.classes.find(row.key); it != fits.classes.end()) {
-      ms.emplace_back(it->second.ms(row.call), true);
-      continue;
-    }
-    // It may read and write more than its stand-in, so the floor counts.
-    if (const Fit* other = stand_in(fits, row.key)) {
-      ms.emplace_back(std::max(other->ms(row.call), row.floor_ms), true);
+    auto own = fits.classes.find(row.key);
+    const Fit* fit = own != fits.classes.end() ? &own->second : stand_in(fits, row.key);
+    limited.push_back(fit && fit->shaped && row.call.shape.known());
+    if (fit) {
+      // It may read and write more than its stand-in, so the floor counts.
+      ms.emplace_back(std::max(fit->ms(row.call), own == fits.classes.end() ? row.floor_ms : 0), true);
       continue;
     }
     auto kind = fits.over_floor.find(row.op_class);  // as far above its floor as others of its kind
     if (kind == fits.over_floor.end()) kind = fits.over_floor.find("");
     ms.emplace_back(row.floor_ms * (kind == fits.over_floor.end() ? 1 : kind->second), false);
   }
-  StepPrediction p;
   double sum = 0, all = 0, known = 0;
+  for (auto& [row, calls] : work.instrs) sum += ms[row].first * calls, all += calls;
+  const double slower = clock_factor(dot({sum, all, 1}, fits.step));
+  for (size_t i = 0; i < ms.size(); ++i)
+    if (limited[i]) ms[i].first *= slower;
+  StepPrediction p;
+  sum = 0;
   for (auto& [row, calls] : work.instrs) {
     p.instr_ms.push_back(ms[row].first * calls);
     if (ms[row].second) known += p.instr_ms.back();
-    sum += p.instr_ms.back(), all += calls;
+    sum += p.instr_ms.back();
   }
   p.known = sum > 0 ? known / sum : 0;
   p.ms = dot({sum, all, 1}, fits.step);
@@ -302,7 +353,7 @@ const TimeModel::Fits& TimeModel::fits() const {
 
 StepPrediction TimeModel::predict(const Work& given) const {
   Work work = given;
-  set_floors(work.rows);
+  set_limits(work.rows);
   StepPrediction p = predict(fits(), work);
   double half = range_ + (1 - p.known) * std::log(unmeasured);
   p.low_ms = p.ms * std::exp(-half), p.high_ms = p.ms * std::exp(half);
@@ -310,21 +361,25 @@ StepPrediction TimeModel::predict(const Work& given) const {
 }
 
 // Classes are listed once. Rows are [class, calls, FLOPs, bytes, ms, floor_ms] of one call, with
-// equal rows merged.
+// equal rows merged. Products are [row, m, n]; older files lack them.
 Json TimeModel::to_json() const {
   std::map<std::string, size_t> index;
   Json classes = Json::array(), steps = Json::array(), rates = Json::array();
   for (auto& r : rates_) rates.push_back({{"name", r.name}, {"per_second", r.per_second}, {"source", r.source}});
   for (auto& step : steps_) {
-    Json rows = Json::array();
+    Json rows = Json::array(), products = Json::array();
     for (auto& r : step.rows) {
+      if (r.call.shape.known()) products.push_back({rows.size(), r.call.shape.m, r.call.shape.n});
       auto [it, added] = index.emplace(r.key, classes.size());
       if (added) classes.push_back({r.key, r.op_class});
       rows.push_back({it->second, r.calls, r.call.flops, r.call.bytes, r.call.ms, r.floor_ms});
     }
     steps.push_back({{"step_ms", step.ms}, {"spread", step.spread}, {"rows", rows}});
+    if (!products.empty()) steps.back()["products"] = products;
   }
-  return {{"rates", rates}, {"classes", classes}, {"steps", steps}};
+  Json json = {{"rates", rates}, {"classes", classes}, {"steps", steps}};
+  if (multiprocessors_ > 0) json["multiprocessors"] = multiprocessors_;
+  return json;
 }
 
 TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
@@ -341,6 +396,12 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
       wrong(fmt::format("{} is not a number of at least 0", what));
     return value.get<double>();
   };
+  auto whole = [&](const Json& value, const char* what) {
+    const double number = positive(value, what);
+    if (number < 1 || number > 1e9 || number != std::floor(number))
+      wrong(fmt::format("{} is not a whole number from 1 to 1e9", what));
+    return int64_t(number);
+  };
   TimeModel m;
   for (auto& r : list(json, "rates")) {
     if (!r.is_object() || !r.contains("name") || !r["name"].is_string() || !r.contains("per_second"))
@@ -352,6 +413,8 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
   const Json& classes = list(json, "classes");
   for (auto& c : classes)
     if (!c.is_array() || c.size() != 2 || !c[0].is_string() || !c[1].is_string()) wrong("a class is not two texts");
+  if (json.contains("multiprocessors"))
+    m.multiprocessors_ = whole(json["multiprocessors"], "the number of multiprocessors");
   for (auto& s : list(json, "steps")) {
     const Json& rows = list(s, "rows");
     if (!s.contains("step_ms")) wrong("a step lacks step_ms");
@@ -374,7 +437,15 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
     }
     if (std::none_of(step.rows.begin(), step.rows.end(), [](auto& r) { return r.call.ms > 0; }))
       wrong("a step has no rows with a time");
+    if (s.contains("products"))
+      for (auto& p : list(s, "products")) {
+        if (!p.is_array() || p.size() != 3) wrong("a product does not have three values");
+        const double row = positive(p[0], "the row of a product");
+        if (row >= double(step.rows.size()) || row != std::floor(row)) wrong("a product names a row that is not there");
+        step.rows[size_t(row)].call.shape = {whole(p[1], "a size of a product"), whole(p[2], "a size of a product")};
+      }
     summarize(step);
+    m.set_tiles(step);
     m.steps_.push_back(std::move(step));
   }
   if (m.steps_.empty()) wrong("it has no steps");

@@ -4,12 +4,16 @@
 // Within a class, time is a + b * FLOPs + c * bytes with a, b, c >= 0, fitted to the relative
 // error, and corrected near measured sizes: an instruction of a measured size gets its measured
 // time. A step is the sum of its instructions, scaled as in the measured steps.
+//
+// Products of a GPU have a shape, too: FLOPs count in whole tiles, and "near" means a like shape.
+// Products of long steps run at the clock of the power limit.
 #pragma once
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "predict/product_shape.h"
 #include "profile/profile.h"
 
 namespace crest {
@@ -20,6 +24,8 @@ std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows
 // One call of an instruction.
 struct CallTime {
   double flops = 0, bytes = 0, ms = 0;
+  ProductShape shape = {};
+  double tiles = 1;  // tile_factor
 };
 
 struct StepPrediction {
@@ -53,6 +59,9 @@ class TimeModel {
   // A measured limit of the device ("bf16", "bandwidth") per second; 0: not measured.
   double rate(const std::string& name) const;
   const std::vector<ProfileRate>& rates() const { return rates_; }
+  // Of the GPU; 0: unknown, or a CPU.
+  int64_t multiprocessors() const { return multiprocessors_; }
+  void set_multiprocessors(int64_t count);
 
   // Needs at least one measured step.
   StepPrediction predict(const Work& work) const;
@@ -64,7 +73,7 @@ class TimeModel {
   // than three steps.
   std::vector<double> errors() const;
 
-  // {"rates": ..., "steps": ...}
+  // {"rates": ..., "steps": ...}; "multiprocessors" if known
   nlohmann::ordered_json to_json() const;
   // Throws with `where` and the problem.
   static TimeModel from_json(const nlohmann::ordered_json& json, const std::string& where);
@@ -85,6 +94,7 @@ class TimeModel {
     std::vector<CallTime> points;
     std::vector<double> ratios;  // measured / fitted, by point
     std::vector<double> line;
+    bool shaped = false;  // all points have a shape
     double ms(const CallTime& call) const;
   };
   struct Fits {
@@ -101,10 +111,13 @@ class TimeModel {
   // Of a similar class, for an unmeasured one; null: none.
   static const Fit* stand_in(const Fits& fits, const std::string& key);
   static StepPrediction predict(const Fits& fits, const Work& work);
-  void set_floors(std::vector<Row>& rows) const;
+  void set_limits(std::vector<Row>& rows) const;
+  void set_tiles(CallTime& call) const;
+  void set_tiles(Step& step) const;
 
   std::vector<Step> steps_;
   std::vector<ProfileRate> rates_;
+  int64_t multiprocessors_ = 0;
   mutable Fits fits_;
   mutable double range_ = 0;
   mutable bool fitted_ = false;

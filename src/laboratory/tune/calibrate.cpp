@@ -171,6 +171,7 @@ Calibration calibrate(const Device& device, int64_t limit, const std::vector<Cal
                       const StepMeasure& how, const std::function<void(size_t, const CalibrationStep&)>& progress,
                       Calibration c) {
   c.kind = device.kind, c.threads = device.threads;
+  if (device.kind == "cuda") c.times.set_multiprocessors(device.multiprocessors);
   c.sources.push_back(source_here(device));
   for (size_t i = 0; i < steps.size(); ++i) {
     progress(i, steps[i]);

@@ -25,7 +25,10 @@ static constexpr size_t most_finalists = 4;
 TuneSearch::TuneSearch(const TuneOptions& o, const Device& device, int64_t limit, const Calibration* calibration,
                        const std::function<void(const std::string&)>& say)
     : o_(o), device_(device), limit_(limit), say_(say), known_(o, device, calibration), plans_(device, limit) {
-  if (calibration) model_ = calibration->times;
+  if (calibration)
+    model_ = calibration->times;
+  else if (device.kind == "cuda")
+    model_.set_multiprocessors(device.multiprocessors);
   rates_ = model_.rates();
   given_start_ = o.recipe.finish(default_model(device));
   if (given_start_.data_parallel > 1)
