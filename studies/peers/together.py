@@ -2,14 +2,17 @@
 """Several peers at a time: they start and compile beside each other, and are measured one after another.
 
   together.py JOBS RESULTS [--deadline SECONDS]   measures the jobs and writes their lines to RESULTS
-  together.py --line KEY RESULTS                  prints the line of a job, for a peer of the lab
+  TOGETHER=RESULTS PEER WORDS                     prints the line of the key "PEER WORDS"
 
 A line of JOBS is `KEY[,KEY..] | COMMAND | TURN; TURN ..`: a key for every line that the command prints. A turn is a line
 for the standard input of a command with --turns (torch_gpt2.py). A command without turns runs beside the others, so its
 times mean nothing. Turns are given in the order of the file, when all commands are ready. A command that is not ready at
 the deadline is left out. Memory and CPU have to suffice for all of them.
+
+For the lab, PEER is a link to this file with the name of a peer: its rows read what was measured before.
 """
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -91,15 +94,19 @@ def measure(jobs, results, deadline):
         job.stop()
 
 
+def print_line(results):
+    key = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    for line in Path(results).read_text().splitlines():
+        row = json.loads(line)
+        if row["key"] == key:
+            print(json.dumps(row["line"]))
+            return
+    raise SystemExit(f"together: {results} has no line of {key}")
+
+
 def main():
+    if os.environ.get("TOGETHER"): return print_line(os.environ["TOGETHER"])
     words = sys.argv[1:]
-    if len(words) == 3 and words[0] == "--line":
-        for line in Path(words[2]).read_text().splitlines():
-            row = json.loads(line)
-            if row["key"] == words[1]:
-                print(json.dumps(row["line"]))
-                return
-        raise SystemExit(f"together: {words[2]} has no line of {words[1]}")
     deadline = time.time() + (float(words[3]) if len(words) == 4 and words[2] == "--deadline" else 600)
     if len(words) not in (2, 4): raise SystemExit(__doc__)
     lines = [line for line in Path(words[0]).read_text().splitlines() if line.strip() and line[0] != "#"]
