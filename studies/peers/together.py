@@ -79,17 +79,19 @@ def measure(jobs, results, deadline):
         for job in jobs:
             ok = job.wait(lambda: job.ready if job.turns else len(job.lines) >= len(job.keys), deadline)
             say(f"{'ready' if ok else 'NOT ready'}: {job.keys[0]}")
-            if not ok or not job.turns: job.stop()
+            if not ok or not job.turns:
+                job.stop()
+                keep(job)
         for job in jobs:
             if job.turns and job.process.poll() is None:
-                job.give_turns(deadline + 60)
+                job.give_turns(time.time() + 60)
                 try:
                     job.process.wait(5)  # its memory is free before the next turn
                 except subprocess.TimeoutExpired:
                     pass
                 job.stop()
                 say(f"measured: {job.keys[0]}")
-            keep(job)
+                keep(job)
     for job in jobs:
         job.stop()
 
