@@ -69,6 +69,24 @@ TEST(Tune, VariesWhatIsAskedForAndNothingThatIsGiven) {
   EXPECT_EQ(optimizers, (std::vector<std::string>{"adamw", "sgd"}));
 }
 
+TEST(Tune, VariesPinnedKernels) {
+  const std::string reference = "attention=*.reference+attention_grad=*.reference";
+  auto json = tuned(few_and({{"batch", {"2"}}}), {.vary = {"kernel=" + reference}, .measure = 2});
+  ASSERT_EQ(json["combinations"], 2);  // the pins, and no pins
+  std::vector<double> ms(2, 0.0);
+  for (auto& c : json["candidates"]) ms[c["changes"].value("kernel", "") == reference] = c["measured_ms"];
+  EXPECT_GT(ms[0], 0.0);
+  EXPECT_GT(ms[1], 0.0);
+  for (const char* wrong : {"kernel=attention=none", "kernel=flash", "kernel", "kernel=attention=*+"}) {
+    try {
+      tuned(few, {.vary = {wrong}});
+      ADD_FAILURE() << wrong;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Exit::usage) << wrong;
+    }
+  }
+}
+
 TEST(Tune, WhatIsGivenStays) {
   auto json = tuned(few_and({{"grad-accumulation", {"2"}}}), {.measure = 2});
   for (auto& c : json["candidates"]) {

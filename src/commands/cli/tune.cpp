@@ -169,13 +169,15 @@ std::function<int()> setup_tune(CLI::App& app) {
   auto option = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Search");
   };
-  app.add_option("--vary", o->tune.vary,
-                 "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. The search always "
-                 "varies attention, recompute, loss-chunk, pad-vocab and the batch; precision fp8, if the GPU supports "
-                 "it; with --ranks N, how ranks share the work. A setting given as a flag does not vary; "
-                 "--global-batch keeps the product of batch, accumulation and ranks. --ranks 1,2,4 compares numbers of "
-                 "GPUs. For several nodes of GPUs that are not here, or with --vary mesh: meshes, pipeline schedules, "
-                 "shards, recompute and micro batches together, by prediction")
+  app.add_option(
+         "--vary", o->tune.vary,
+         "also vary this setting: NAME (all its choices) or NAME=VALUE,VALUE; repeatable. Pinned kernels are "
+         "OP=PATTERN, joined by +: kernel=attention=*.flash,attention=*.reference. The search always varies "
+         "attention, recompute, loss-chunk, pad-vocab and the batch; precision fp8, if the GPU supports it; with "
+         "--ranks N, how ranks share the work. A setting given as a flag does not vary; "
+         "--global-batch keeps the product of batch, accumulation and ranks. --ranks 1,2,4 compares numbers of "
+         "GPUs. For several nodes of GPUs that are not here, or with --vary mesh: meshes, pipeline schedules, "
+         "shards, recompute and micro batches together, by prediction")
       ->type_name("SETTING")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

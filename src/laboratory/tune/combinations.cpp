@@ -14,7 +14,11 @@ namespace {
 
 constexpr int most_combinations = 2000;
 
-std::string value_of(const Recipe& recipe, const std::string& name) { return settings_of(recipe).at(name).text(); }
+std::string value_of(const Recipe& recipe, const std::string& name) {
+  std::string text = settings_of(recipe).at(name).text();
+  if (name == varied_kernels) std::replace(text.begin(), text.end(), ',', '+');
+  return text;
+}
 
 std::string resolved_value(const Recipe& given, const std::string& name, const Device& device) {
   try {
@@ -41,6 +45,11 @@ bool pointless(const TuneCombination& c) {
 
 }  // namespace
 
+std::vector<std::string> texts_of_value(const std::string& setting, const std::string& value) {
+  if (setting != varied_kernels) return {value};
+  return value.empty() ? std::vector<std::string>{} : split(value, '+');
+}
+
 std::vector<TuneCombination> combinations_of(const std::vector<TuneList>& lists, const Recipe& given_start,
                                              const Device& device, size_t& not_allowed) {
   const Recipe start = resolve(given_start, device);
@@ -48,7 +57,7 @@ std::vector<TuneCombination> combinations_of(const std::vector<TuneList>& lists,
   for (auto& list : lists) {
     auto is_start = [&](const std::string& value) {
       Recipe r = given_start;
-      settings_of(r).apply({{list.name, {value}}});
+      settings_of(r).apply({{list.name, texts_of_value(list.name, value)}});
       return resolved_value(r, list.name, device) == value_of(start, list.name);
     };
     std::vector<TuneCombination> next;
@@ -58,7 +67,7 @@ std::vector<TuneCombination> combinations_of(const std::vector<TuneList>& lists,
     for (auto& c : all)
       for (auto& value : values) {
         TuneCombination d = c;
-        settings_of(d.given).apply({{list.name, {value}}});
+        settings_of(d.given).apply({{list.name, texts_of_value(list.name, value)}});
         if (resolved_value(d.given, list.name, device) != value_of(start, list.name))
           d.changes.push_back({list.name, value});
         next.push_back(std::move(d));

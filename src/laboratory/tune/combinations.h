@@ -8,6 +8,12 @@
 
 namespace crest {
 
+// The only list that is varied: pins of one value are joined by "+", as in
+// "attention=*.tile64+attention_grad=*.tile64".
+inline constexpr const char* varied_kernels = "kernel";
+// A value of a TuneList as given texts of the setting.
+std::vector<std::string> texts_of_value(const std::string& setting, const std::string& value);
+
 // A combination of values, before the choice of a batch.
 struct TuneCombination {
   std::vector<std::pair<std::string, std::string>> changes;  // from the start: setting, value

@@ -7,7 +7,9 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "plan/automatic.h"
+#include "plan/choose_kernels.h"
 #include "stats/ratio.h"
+#include "tune/combinations.h"
 #include "tune/tune.h"
 
 namespace crest {
@@ -54,13 +56,23 @@ const Setting& setting_called(const std::string& name) {
              did_you_mean(name, names) + " crest help settings lists them.");
 }
 
-TuneList parse_vary(const std::string& text) {
+// A wrong pin would only exclude its combinations.
+void check_pins(const std::vector<std::string>& values, const Device& device) {
+  for (auto& value : values) {
+    Recipe recipe;
+    settings_of(recipe).apply({{varied_kernels, texts_of_value(varied_kernels, value)}}, "--vary");
+    kernel_finder(recipe, device);
+  }
+}
+
+TuneList parse_vary(const std::string& text, const Device& device) {
   size_t equals = text.find('=');
   TuneList list{text.substr(0, equals), {}};
   const Setting& row = setting_called(list.name);
   std::set<std::string> own = {"model", "vocab", "context",       "seq",
                                "mesh",  "batch", "data-parallel", "grad-accumulation"};
-  if (own.count(list.name) || row.type == SettingType::list)
+  const bool kernels = list.name == varied_kernels;
+  if (own.count(list.name) || (row.type == SettingType::list && !kernels))
     fail_usage(fmt::format("'{}' is not varied", list.name), "--vary",
                list.name == "batch" || list.name == "grad-accumulation"
                    ? "The batch is varied unless --batch is given; --global-batch N keeps batch x accumulation."
@@ -69,13 +81,15 @@ TuneList parse_vary(const std::string& text) {
     list.values = split(text.substr(equals + 1), ',');
   else if (row.type == SettingType::truth)
     list.values = {"false", "true"};
-  else
+  else if (!kernels)
     for (auto& value : choices_of(row))
       if (value.find('=') == value.npos) list.values.push_back(value);  // else a form such as budget=SIZE
   if (list.values.empty())
     fail_usage(fmt::format("'{}' needs values", list.name), "--vary",
                fmt::format("Write for example {}=A,B ({}).", list.name, allowed(row)));
-  for (auto& v : list.values) parse_setting(row, v, "--vary");
+  for (auto& v : list.values)
+    for (auto& part : texts_of_value(list.name, v)) parse_setting(row, part, "--vary");
+  if (kernels) check_pins(list.values, device);
   return list;
 }
 
@@ -87,7 +101,7 @@ std::vector<TuneList> tune_lists(const TuneOptions& o, const Recipe& start, cons
     if (!o.recipe.has(list.name)) lists.push_back(list);
   std::vector<TuneList> varied;
   for (auto& text : o.vary) {
-    TuneList list = parse_vary(text);
+    TuneList list = parse_vary(text, device);
     auto same = [&](auto& l) { return l.name == list.name; };
     if (auto given = std::find_if(varied.begin(), varied.end(), same); given != varied.end())
       given->values.insert(given->values.end(), list.values.begin(), list.values.end());

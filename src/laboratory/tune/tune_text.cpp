@@ -10,6 +10,7 @@
 #include "predict/known_effects.h"
 #include "stats/ratio.h"
 #include "terminal/fit_table.h"
+#include "tune/combinations.h"
 #include "tune/tune.h"
 
 namespace crest {
@@ -79,7 +80,8 @@ std::string gain_text(const TuneGain& g) {
   std::string time =
       fmt::format("{:.1f}% {} time per token", 100 * std::abs(g.ratio - 1), g.ratio < 1 ? "less" : "more");
   std::string cost = cost_of(g.setting, g.to);
-  return fmt::format("  {} {} instead of {}: {} ({}{}), {}{}", g.setting, g.to, g.from, time,
+  auto named = [](const std::string& value) { return value.empty() ? "by default" : value; };
+  return fmt::format("  {} {} instead of {}: {} ({}{}), {}{}", g.setting, named(g.to), named(g.from), time,
                      g.measured ? "measured" : "predicted", g.within_noise ? ", within noise" : "",
                      signed_bytes(g.bytes), cost.empty() ? "" : "; " + cost);
 }
@@ -89,7 +91,7 @@ std::string gain_text(const TuneGain& g) {
 std::string train_flags(const TuneOptions& o, const TuneCandidate& c) {
   GivenSettings given = o.recipe.given;
   if (!o.recipe.has("model")) given["model"] = {c.recipe.model.name};
-  for (auto& [name, value] : c.changes) given[name] = {value};
+  for (auto& [name, value] : c.changes) given[name] = texts_of_value(name, value);
   if (o.global_batch > 0) given["batch"] = {std::to_string(c.recipe.batch)};
   if (o.global_batch > 0 && c.recipe.grad_accumulation > 1)
     given["grad-accumulation"] = {std::to_string(c.recipe.grad_accumulation)};

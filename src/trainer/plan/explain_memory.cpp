@@ -216,7 +216,7 @@ ExplainSection inference(const CompiledSession& s, const ExplainOptions& o) {
              ""};
   cache.program = double(int8.by_category()[size_t(Category::kv_cache)]);
   terms.push_back(cache);
-  terms.push_back({fmt::format("cache of a beam search with {} beams", o.beams),
+  terms.push_back({"cache of a beam search with " + format_number_of(o.beams, "beam"),
                    "k 2 L g d s B",
                    fmt::format("{} x {:.0f}", o.beams, cache.value),
                    beams * cache.value,
