@@ -5,7 +5,7 @@
 # starts a model anew: 15 s for 7B, 35 s for 14B. Rows without --offload need up to 130 GiB: micro steps do not depend on
 # --offload optimizer.
 set -u
-[ $# -ge 2 ] || { sed -n 2,7p "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n 2,6p "$0" >&2; exit 2; }
 crest=$1 out=$2
 shift 2
 wanted=" $* " models=$(mktemp -d)

@@ -26,7 +26,7 @@ class Job:
         keys, command, turns = (part.strip() for part in line.split("|"))
         self.keys, self.command = keys.split(","), command
         self.turns = [turn.strip() for turn in turns.split(";")] if turns else []
-        self.lines, self.ready, self.changed = [], False, threading.Condition()
+        self.lines, self.ready, self.ended, self.changed = [], False, False, threading.Condition()
 
     def start(self):
         self.process = subprocess.Popen(shlex.split(self.command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -42,8 +42,6 @@ class Job:
             self.ended = True
             self.changed.notify_all()
 
-    ended = False
-
     def wait(self, condition, deadline):
         with self.changed:
             self.changed.wait_for(lambda: condition() or self.ended, max(0.0, deadline - time.time()))
@@ -54,8 +52,11 @@ class Job:
             with self.changed:
                 self.ready = False
             if self.ended: return
-            self.process.stdin.write(turn + "\n")
-            self.process.stdin.flush()
+            try:
+                self.process.stdin.write(turn + "\n")
+                self.process.stdin.flush()
+            except BrokenPipeError:  # it died between two turns
+                return
             if not self.wait(lambda: self.ready, deadline): return
         self.process.stdin.close()
 

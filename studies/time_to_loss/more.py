@@ -13,7 +13,6 @@ TARGET, STEPS = 5.8822, 500  # the plain recipe's last loss, after so many steps
 TUNED = dict(model="gpt2-124M", lr=8.4e-4, beta2=0.99, batch=16)
 MODERN = dict(model="modern-124M", lr=1.8e-3, decay_share=1, batch=8)
 NO_MUON = dict(WSD, **MODERN, optimizer="adamw")
-NO_MUON["decay_share"] = 1
 SCREEN = 416  # steps, as search.py's
 
 

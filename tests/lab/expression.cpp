@@ -308,6 +308,14 @@ TEST(Expression, FiguresHaveUnitsAndFewDigits) {
             "inconclusive: the difference is within noise: 340.1 ms [338.9 .. 341.2] against 340 ms");
 }
 
+TEST(Expression, PrintsExactNumbersWithFourDecimals) {
+  const std::pair<double, const char*> numbers[] = {
+      {1.16387, "1.1639"},   {0.00891807, "0.0089"}, {10.0001, "10.0001"}, {1.00004, "1.00004"},
+      {0.5, "0.5"},          {1.99996, "1.99996"},   {0.00002, "2e-05"},   {3, "3"},
+      {-0.70083, "-0.7008"}, {12345.678, "12345.7"}};
+  for (auto& [x, text] : numbers) EXPECT_EQ(describe_number(x), text);
+}
+
 TEST(Expression, TruthsThatCannotBeToldAreDecidedByTheOthers) {
   const std::string open = "value(ms, precision=tf32, batch=4) > 1";
   EXPECT_EQ(truth(open + " and 1 > 2"), "no");

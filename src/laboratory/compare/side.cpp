@@ -188,15 +188,6 @@ ComparedSide open_side(const RunRecord& record, const std::string& title) {
   return s;
 }
 
-std::vector<int64_t> dimensions(const std::string& type) {
-  std::vector<int64_t> list;
-  size_t open = type.find('[');
-  if (open == std::string::npos || type.back() != ']') return list;
-  for (auto& d : split(std::string_view(type).substr(open + 1, type.size() - open - 2), ','))
-    list.push_back(std::atoll(d.c_str()));
-  return list;
-}
-
 bool is_quadratic(const std::string& type, const ComparedSide& side) {
   auto d = dimensions(type);
   int64_t seq = int64_t(number(side.recipe, "seq"));

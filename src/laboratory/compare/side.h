@@ -30,9 +30,7 @@ ComparedSide open_side(const RunRecord& record, const std::string& title);
 // Both ran on the same kind of device with the same number of threads.
 bool same_device(const ComparedSide& a, const ComparedSide& b);
 
-// The dimensions of a type such as "bf16[16,12,1024,1024]", and whether the last two of four equal
-// the sequence length.
-std::vector<int64_t> dimensions(const std::string& type);
+// Whether the last two dimensions of four equal the sequence length: "bf16[16,12,1024,1024]".
 bool is_quadratic(const std::string& type, const ComparedSide& side);
 
 // Reads a key that may be missing or have another type.

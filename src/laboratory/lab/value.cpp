@@ -72,10 +72,21 @@ Scaled scale_of(double x, Unit unit) {
   return thousands >= 2 && thousands <= 4 ? Scaled{factor, words[thousands]} : Scaled{};
 }
 
-// Six digits of exact numbers, as documents print: 10.0001.
+std::string without_zeros(std::string text) {
+  if (text.find('.') == std::string::npos || text.find('e') != std::string::npos) return text;
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+// Exact numbers have four decimals, as documents print them (10.0001), unless these look like
+// another number (1.00004, 0.00002).
 std::string digits(double x, bool exact) {
   if (std::isfinite(x) && x == std::round(x) && std::abs(x) < 1e6) return fmt::format("{:.0f}", x);
   if (!exact && std::abs(x) >= 1e3 && std::abs(x) < 1e9) return fmt::format("{:.0f}", x);
+  const double near = std::round(x * 1e4) / 1e4;
+  if (exact && std::abs(x) >= 1e-3 && std::abs(x) < 100 && near != std::round(near))
+    return without_zeros(fmt::format("{:.4f}", x));
   return exact ? fmt::format("{:.6g}", x) : fmt::format("{:.4g}", x);
 }
 

@@ -1,12 +1,9 @@
 #include "predict/product_shape.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
-#include <utility>
-
-#include "core/text.h"
+#include <vector>
 
 namespace crest {
 
@@ -27,6 +24,7 @@ constexpr double idle_below_round = 0.2;
 // Several blocks can share the sum of a tile, if it is long.
 constexpr int64_t shares[] = {1, 2, 4, 8}, least_sum = 1024;
 constexpr double slower_in_shares = 1.05;
+constexpr int64_t most_rows = int64_t(1) << 40;
 
 int64_t tiles_along(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
@@ -34,17 +32,13 @@ int64_t tiles_along(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 ProductShape product_shape(const ProfileInstr& row) {
   if (!row.kernel.starts_with("cuda.linear")) return {};
-  const size_t open = row.type.find('['), close = row.type.find(']');
-  if (open == std::string::npos || close == std::string::npos || close < open) return {};
-  ProductShape shape{1, 1};
-  int dims = 0;
-  for (auto& text : split(row.type.substr(open + 1, close - open - 1), ',')) {
-    int64_t size = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    if (error != std::errc() || end != text.data() + text.size() || size < 1) return {};
-    shape.m *= shape.n, shape.n = size, ++dims;
+  const std::vector<int64_t> sizes = dimensions(row.type);
+  if (sizes.size() < 2) return {};
+  ProductShape shape{1, sizes.back()};
+  for (size_t i = 0; i + 1 < sizes.size(); ++i) {
+    if (shape.m > most_rows / sizes[i]) return {};  // a damaged file
+    shape.m *= sizes[i];
   }
-  if (dims < 2) return {};
   if (row.op == "linear_swiglu") shape.n *= 2;  // gate and up
   return shape;
 }

@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "profile/overlap.h"
 #include "stats/samples.h"
 
@@ -68,6 +70,20 @@ size_t category_of(const std::string& text) {
 }
 
 }  // namespace
+
+std::vector<int64_t> dimensions(const std::string& type) {
+  const size_t open = type.find('[');
+  if (open == std::string::npos || type.back() != ']') return {};
+  std::vector<int64_t> sizes;
+  for (auto& text : split(std::string_view(type).substr(open + 1, type.size() - open - 2), ',')) {
+    int64_t size = 0;
+    const char* last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data(), last, size);
+    if (error != std::errc() || end != last || size < 1) return {};
+    sizes.push_back(size);
+  }
+  return sizes;
+}
 
 double Profile::step_median_ms() const { return Samples(step_ms).median(); }
 std::optional<double> Profile::joules_per_token() const {

@@ -34,6 +34,9 @@ struct ProfileInstr {
   double above_roofline_ms() const { return ms - floor_ms; }
 };
 
+// Sizes in a type such as "bf16[16,1024,768]"; none if it has no list of positive sizes.
+std::vector<int64_t> dimensions(const std::string& type);
+
 // Name of the rate that limits copies between host and device: bytes/s in one direction.
 inline constexpr std::string_view host_link_rate = "host_link";
 inline bool crosses_host_link(const ProfileInstr& row) { return row.arithmetic == host_link_rate; }

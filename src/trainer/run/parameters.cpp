@@ -272,7 +272,7 @@ void initialize(const Executor& executor, int rank, uint64_t seed, int64_t perio
     uint64_t first = random_bits(seed, s, 0), mask = uint64_t(period) - 1;
     const int64_t row = std::max<int64_t>(1, p.numel() / p.shape[0]);  // 8-bit weights are set by rows
     const int64_t part = std::max<int64_t>(1, initialized_at_once / row) * row;
-    buffer.resize(size_t(std::max<int64_t>(int64_t(buffer.size()), std::min(part, p.numel()))));
+    buffer.resize(std::max(buffer.size(), size_t(std::min(part, p.numel()))));
     for (int64_t begin = 0; begin < p.numel(); begin += part) {
       const int64_t count = std::min(part, p.numel() - begin);
 #pragma omp parallel for
