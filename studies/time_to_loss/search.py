@@ -199,7 +199,7 @@ def wait_for_torch(args):
               flush=True)
 
 
-def arguments(description):
+def arguments(description, more=None):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--crest", default="build/cuda/crest")
     parser.add_argument("--data", type=Path, help="default: generated text")
@@ -207,6 +207,8 @@ def arguments(description):
     parser.add_argument("--scale", choices=SCALES, default="gpu")
     parser.add_argument("--seconds", type=float, default=540)
     parser.add_argument("--torch", action="store_true", help="let torch_twin.py train after the first search")
+    if more:
+        more(parser)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     return args
