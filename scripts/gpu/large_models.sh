@@ -52,6 +52,7 @@ row 1.5B-bf16 "$bench" 1.5B --precision bf16 --batch 32 --grad-accumulation 6 --
 row 1.5B-bf16-old "$bench" 1.5B --precision bf16 --batch 32 --grad-accumulation 4 $full
 row 1.5B-fp8 "$bench" 1.5B --precision fp8 --batch 32 --grad-accumulation 6 --fp8-weights keep $full
 row 0.5B-bf16 "$bench" 0.5B --precision bf16 --batch 64 --grad-accumulation 6 --recompute none $full
+row 0.5B-bf16-whole "$bench" 0.5B --precision bf16 --batch 64 --grad-accumulation 8 --recompute none $full # 512 sequences
 row 0.5B-bf16-old "$bench" 0.5B --precision bf16 --batch 32 --grad-accumulation 4 $full
 row 0.5B-fp8 "$bench" 0.5B --precision fp8 --batch 64 --grad-accumulation 6 --fp8-weights keep $full
 row 0.5B-fp8-old "$bench" 0.5B --precision fp8 --batch 32 --grad-accumulation 4 --fp8-weights keep $full

@@ -79,15 +79,17 @@ std::string problem(const std::string& body) {
   return "";
 }
 
+const fs::path kernels_folder = fs::path(CREST_TEST_DIR) / ".." / "src" / "devices" / "backend" / "cuda";
+
 std::vector<fs::path> sources() {
   std::vector<fs::path> files;
-  for (auto& e :
-       fs::recursive_directory_iterator(fs::path(CREST_TEST_DIR) / ".." / "src" / "devices" / "backend" / "cuda"))
+  for (auto& e : fs::recursive_directory_iterator(kernels_folder))
     if (std::set<std::string>{".cu", ".h", ".cpp"}.count(e.path().extension())) files.push_back(e.path());
   return files;
 }
 
 TEST(LaunchSource, EveryKernelWaitsFirst) {
+  if (!fs::exists(kernels_folder)) GTEST_SKIP() << "a bundle comes without the sources";
   size_t kernels = 0;
   for (auto& file : sources()) {
     std::string text = source_of(file);
@@ -109,6 +111,7 @@ TEST(LaunchSource, EveryKernelWaitsFirst) {
 
 // Other launches would not be checked.
 TEST(LaunchSource, KernelsAreLaunchedInOnePlace) {
+  if (!fs::exists(kernels_folder)) GTEST_SKIP() << "a bundle comes without the sources";
   const std::set<std::string> launchers = {"launch.h", "fused_nvrtc.cpp"};
   for (auto& file : sources()) {
     std::string text = source_of(file);
