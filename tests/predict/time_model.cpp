@@ -188,8 +188,49 @@ TEST(TimeModel, ProductsOfLongStepsRunAtTheClockOfThePowerLimit) {
               before.predict(products({{1024, 1024}}, 0)).instr_ms[0], 1e-9);
 }
 
+// Attention of one size in FLOPs and bytes: many short sequences or a long one.
+namespace {
+
+Profile attention(const AttentionShape& shape, double ms, const char* kernel = "cuda.attention.sm90.d64") {
+  Profile p = products({{1, 1}}, ms);
+  ProfileInstr& r = p.instrs[0];
+  r.op = "attention", r.op_class = "attention", r.kernel = kernel, r.attention = shape;
+  return p;
+}
+
+TimeModel model_of_attention() {
+  TimeModel m;
+  m.set_multiprocessors(132);
+  m.add(attention({64, 1024, 1024, 16, 16, 64}, 0.2)), m.add(attention({1, 8192, 8192, 16, 4, 64}, 0.1));
+  m.add(attention({4, 4096, 4096, 16, 4, 64}, 0.11));
+  return m;
+}
+
+}  // namespace
+
+TEST(TimeModel, AttentionOfTheSameSizeDiffersByItsShape) {
+  const TimeModel m = model_of_attention();
+  EXPECT_NEAR(m.predict(attention({64, 1024, 1024, 16, 16, 64}, 0)).ms / 0.2, 1, 0.03);
+  EXPECT_NEAR(m.predict(attention({1, 8192, 8192, 16, 4, 64}, 0)).ms / 0.1, 1, 0.03);
+  auto old = m.to_json();
+  for (auto& step : old["steps"]) ASSERT_EQ(step.erase("attention"), 1u);
+  const TimeModel before = TimeModel::from_json(old, "x");
+  EXPECT_EQ(before.predict(attention({64, 1024, 1024, 16, 16, 64}, 0)).ms,
+            before.predict(attention({1, 8192, 8192, 16, 4, 64}, 0)).ms);
+}
+
+// A rank's share of a sequence is attended to by the kernels of whole ones.
+TEST(TimeModel, AttentionToSharedSequencesIsLikeThatOfWholeOnes) {
+  const TimeModel m = model_of_attention();
+  const StepPrediction shared = m.predict(attention({1, 4096, 8192, 16, 4, 64}, 0, "cuda.attention_rows.sm90.d64"));
+  EXPECT_EQ(shared.known, 1);
+  EXPECT_NEAR(shared.ms, 0.1, 0.02);
+}
+
 TEST(TimeModel, ShapesAndMultiprocessorsSurviveItsJson) {
-  const TimeModel m = model_of_products(), read = TimeModel::from_json(m.to_json(), "x");
+  TimeModel m = model_of_products();
+  m.add(attention({1, 4096, 8192, 16, 4, 64, 100, true}, 0.1));
+  const TimeModel read = TimeModel::from_json(m.to_json(), "x");
   EXPECT_EQ(read.multiprocessors(), 132);
   EXPECT_EQ(read.to_json(), m.to_json());
   EXPECT_EQ(read.errors(), m.errors());
@@ -262,6 +303,12 @@ TEST(TimeModel, RefusesWhatIsNoCalibration) {
   refuses([](auto& j) { j["steps"][0]["products"] = {{0, 2, 0}}; });
   refuses([](auto& j) { j["steps"][0]["products"] = {{0, 2, 1.5}}; });
   refuses([](auto& j) { j["steps"][0]["products"] = 3; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = 3; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = {{0, 1, 64, 64, 2, 2, 64, 0}}; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = {{99, 1, 64, 64, 2, 2, 64, 0, 0}}; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = {{0, 1, 64, 96, 2, 2, 64, 0, 0}}; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = {{0, 1, 64, 64, 3, 2, 64, 0, 0}}; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = {{0, 1, 1 << 25, 1 << 25, 2, 2, 64, 0, 0}}; });
   refuses([](auto& j) { j["multiprocessors"] = -1; });
   refuses([](auto& j) { j["multiprocessors"] = "x"; });
   refuses([](auto& j) { j["classes"][0] = 3; });
