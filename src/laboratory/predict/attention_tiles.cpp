@@ -16,11 +16,14 @@ constexpr int64_t tile_keys = 128;
 constexpr int64_t many_rounds = 40;
 // Fitted to calibrations of the H100 and the H200: docs/results/predictions.md. While some
 // multiprocessors are idle, the others compute gradients faster.
-constexpr double idle_forward = 1, idle_gradient = 0.6;
+constexpr double idle_forward = 1, idle_gradient = 0.7;
+// An item fills and drains its pipeline for as long as it computes this part of a pair of tiles.
+constexpr double start_of_item = 0.5;
 
 int64_t tiles_along(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-// Items of work as in src/devices/backend/cuda/attention_sm90_*.h. cuDNN's are taken to be alike.
+// Items of work as in src/devices/backend/cuda/attention_sm90_*.h. cuDNN's, for heads of 128, are
+// taken to be alike.
 struct Tiles {
   const AttentionShape& s;
 
@@ -42,35 +45,36 @@ struct Tiles {
     return last - first + 1;
   }
 
-  // Pairs of tiles in each item of a head, the longest first.
-  std::vector<int64_t> items() const {
-    std::vector<int64_t> list;
+  // The work of each item of a head in pairs of tiles, the longest first.
+  std::vector<double> items() const {
+    std::vector<double> list;
     if (!s.gradient) {
-      for (int64_t t = queries() - 1; t >= 0; --t) list.push_back(seen(t));
+      for (int64_t t = queries() - 1; t >= 0; --t) list.push_back(double(seen(t)));
     } else {  // a tile of keys with all queries that see it
       list.assign(size_t(keys()) + 1, 0);
       for (int64_t t = 0; t < queries(); ++t) {
         const int64_t end = place((t + 1) * size() - 1) / tile_keys + 1;
-        list[size_t(end - seen(t))] += group(), list[size_t(end)] -= group();
+        list[size_t(end - seen(t))] += double(group()), list[size_t(end)] -= double(group());
       }
       std::partial_sum(list.begin(), list.end(), list.begin());
-      list.pop_back();
+      std::erase(list, 0.0);  // behind the last, and keys that no query sees
     }
+    for (double& item : list) item += start_of_item;
     std::sort(list.begin(), list.end(), std::greater<>());
     return list;
   }
 };
 
-// The time of the multiprocessor with the most work over the mean. Blocks of the forward pass take
-// items there and back again, those of the gradient the next one when they are done.
-double longest_over_mean(const std::vector<int64_t>& items, int64_t heads, bool in_turns, int64_t multiprocessors) {
+// The time of the multiprocessor with the most work over the mean. in_turns: blocks take items there
+// and back again. Else each takes the next one when it is done.
+double longest_over_mean(const std::vector<double>& items, int64_t heads, bool in_turns, int64_t multiprocessors) {
   const int64_t count = int64_t(items.size()) * heads;
   double sum = 0;
-  for (int64_t item : items) sum += double(item) * double(heads);
+  for (double item : items) sum += item * double(heads);
   std::vector<double> busy(size_t(multiprocessors), 0);
   std::priority_queue<double, std::vector<double>, std::greater<>> next(std::greater<>(), busy);
   for (int64_t i = 0; i < count; ++i) {
-    const auto work = double(items[size_t(i / heads)]);
+    const double work = items[size_t(i / heads)];
     if (in_turns) {
       const int64_t at = i % multiprocessors, round = i / multiprocessors;
       busy[size_t(round % 2 ? multiprocessors - 1 - at : at)] += work;
@@ -94,19 +98,22 @@ AttentionShape tiled_attention(const ProfileInstr& row) {
   const std::string_view kernel = row.kernel;
   const bool tiled = kernel.starts_with("cuda.attention") &&
                      (kernel.find(".sm90.") != std::string_view::npos || kernel.ends_with(".cudnn"));
-  return tiled ? row.attention : AttentionShape();
+  AttentionShape shape = tiled ? row.attention : AttentionShape();
+  if (kernel.ends_with(".cudnn")) shape.kv_heads = shape.heads;  // it does not share tiles of keys
+  return shape;
 }
 
 double tile_factor(const AttentionShape& s, int64_t multiprocessors) {
   if (!s.known()) return 1;
   const Tiles tiles{s};
-  const std::vector<int64_t> items = tiles.items();
+  const std::vector<double> items = tiles.items();
   double pairs = 0;
-  for (int64_t item : items) pairs += double(item) * double(tiles.size() * tile_keys);
+  for (double item : items) pairs += item * double(tiles.size() * tile_keys);
   const double whole = pairs / (pairs_of(s) * double(s.gradient ? tiles.group() : 1));
   const int64_t heads = s.batch * (s.gradient ? s.kv_heads : s.heads);
   if (multiprocessors <= 0 || int64_t(items.size()) * heads > many_rounds * multiprocessors) return whole;
-  const double over = longest_over_mean(items, heads, !s.gradient, multiprocessors) - 1;
+  const bool in_turns = !s.gradient && s.head_dim <= 64;
+  const double over = longest_over_mean(items, heads, in_turns, multiprocessors) - 1;
   return whole * (1 + (s.gradient ? idle_gradient : idle_forward) * over);
 }
 

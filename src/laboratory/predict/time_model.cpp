@@ -25,9 +25,10 @@ constexpr double unmeasured = 4;                 // kernels without measurements
 constexpr double least = 0.03;                   // machines vary from minute to minute
 constexpr int64_t most_keys = int64_t(1) << 24;  // in a file: more is damage
 // A profiled step starts after the end of the one before. In short steps the GPU rests often enough
-// to stay below its power limit; products and attention of long ones take this much longer. Fitted
-// to steps of the H100 and the H200 predicted from the others: docs/results/predictions.md.
-constexpr double at_power_limit = 0.12, half_limited_ms = 10;
+// to stay below its power limit. In long ones products take longer, and with the square of their
+// share of the step. Fitted to products of the H100 and the H200 predicted from the others, and to
+// products of other steps: docs/results/predictions.md.
+constexpr double at_power_limit = 0.28, half_limited_ms = 10;
 
 // Solves the normal equations of the columns in `use`; false if they are singular.
 bool solve(const std::vector<std::vector<double>>& rows, const std::vector<double>& y, const std::vector<size_t>& use,
@@ -79,12 +80,10 @@ std::vector<double> features(const CallTime& c, bool shaped) {
   return {shaped ? c.flops * c.tiles : c.flops, c.bytes, 1};
 }
 
-// Time of a GPU's product or attention in a step of this length over its time at the full clock.
-double clock_factor(double step_ms) { return 1 + at_power_limit * step_ms / (step_ms + half_limited_ms); }
-
-CallTime at_full_clock(CallTime call, double step_ms) {
-  if (call.shaped()) call.ms /= clock_factor(step_ms);
-  return call;
+// Time of a GPU's product over its time at the full clock, in a step of this length with this share
+// of products.
+double clock_factor(double step_ms, double products) {
+  return 1 + at_power_limit * products * products * step_ms / (step_ms + half_limited_ms);
 }
 
 // The class of an instruction: kernel, types and fused operations, for example "cpu.fused.simd fp32
@@ -216,12 +215,14 @@ void TimeModel::summarize(Step& step) {
   std::map<std::tuple<std::string, double, double, ProductShape, AttentionShape>, Samples> equal;
   for (auto& row : step.rows) {
     step.rows_ms += row.call.ms * row.calls, step.calls += row.calls;
+    if (row.call.shape.known()) step.products += row.call.ms * row.calls;
     if (!(row.call.ms > 0)) continue;
     equal[{row.key, row.call.flops, row.call.bytes, row.call.shape, row.call.attention}].add(row.call.ms);
     if (row.floor_ms > 0)
       for (const std::string& c : {row.op_class, std::string()})
         step.over_floor[c].push_back(row.call.ms / row.floor_ms);
   }
+  if (step.rows_ms > 0) step.products /= step.rows_ms;
   for (auto& [what, ms] : equal) {
     auto& [key, flops, bytes, shape, attention] = what;
     step.points.push_back({key, {flops, bytes, ms.mean(), shape, attention}});
@@ -286,7 +287,11 @@ TimeModel::Fits TimeModel::fit(size_t without) const {
   for (size_t s = 0; s < steps_.size(); ++s) {
     if (s == without) continue;
     const Step& step = steps_[s];
-    for (auto& [key, point] : step.points) fits.classes[key].points.push_back(at_full_clock(point, step.ms));
+    const double slower = clock_factor(step.ms, step.products);
+    for (auto& [key, point] : step.points) {
+      fits.classes[key].points.push_back(point);
+      if (point.shape.known()) fits.classes[key].points.back().ms /= slower;
+    }
     for (auto& [op_class, ratios] : step.over_floor)
       over_floor[op_class].insert(over_floor[op_class].end(), ratios.begin(), ratios.end());
     sums.push_back({step.rows_ms, step.calls, 1}), measured.push_back(step.ms);
@@ -312,11 +317,11 @@ const TimeModel::Fit* TimeModel::stand_in(const Fits& fits, const std::string& k
 
 StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
   std::vector<std::pair<double, bool>> ms;  // by row; whether its class was measured
-  std::vector<bool> limited;                // by row: a product or attention, so the clock counts
+  std::vector<bool> limited;                // by row: a product, so the clock counts
   for (auto& row : work.rows) {
     auto own = fits.classes.find(row.key);
     const Fit* fit = own != fits.classes.end() ? &own->second : stand_in(fits, row.key);
-    limited.push_back(fit && fit->shaped && row.call.shaped());
+    limited.push_back(fit && fit->shaped && row.call.shape.known());
     if (fit) {
       // It may read and write more than its stand-in, so the floor counts.
       ms.emplace_back(std::max(fit->ms(row.call), own == fits.classes.end() ? row.floor_ms : 0), true);
@@ -326,9 +331,12 @@ StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
     if (kind == fits.over_floor.end()) kind = fits.over_floor.find("");
     ms.emplace_back(row.floor_ms * (kind == fits.over_floor.end() ? 1 : kind->second), false);
   }
-  double sum = 0, all = 0, known = 0;
-  for (auto& [row, calls] : work.instrs) sum += ms[row].first * calls, all += calls;
-  const double slower = clock_factor(dot({sum, all, 1}, fits.step));
+  double sum = 0, all = 0, known = 0, products = 0;
+  for (auto& [row, calls] : work.instrs) {
+    sum += ms[row].first * calls, all += calls;
+    if (limited[row]) products += ms[row].first * calls;
+  }
+  const double slower = clock_factor(dot({sum, all, 1}, fits.step), sum > 0 ? products / sum : 0);
   for (size_t i = 0; i < ms.size(); ++i)
     if (limited[i]) ms[i].first *= slower;
   StepPrediction p;

@@ -6,7 +6,7 @@
 // time. A step is the sum of its instructions, scaled as in the measured steps.
 //
 // Products and attention of a GPU have a shape, too: FLOPs count in whole tiles, and "near" means a
-// like shape. In long steps they run at the clock of the power limit.
+// like shape. Products of long steps run at the clock of the power limit.
 #pragma once
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -91,6 +91,7 @@ class TimeModel {
     std::vector<std::pair<std::string, CallTime>> points;   // by class; equal instructions merged
     std::map<std::string, std::vector<double>> over_floor;  // by operation class; "": all
     double rows_ms = 0, calls = 0;
+    double products = 0;  // share of rows_ms
   };
   // A fitted class.
   struct Fit {

@@ -28,11 +28,12 @@ std::string arithmetic_of(const Program& p, const Instr& i) {
 // The update covers the whole model, as one instruction or one per parameter.
 int layer_of(const Instr& i) { return i.phase == Phase::update ? -1 : i.origin.layer(); }
 
-// Inputs are (d_o,) qkv of attention, and (d_o,) q, kv of attention_rows.
+// Inputs are (d_o,) qkv of attention, and (d_o,) q, kv of attention_rows, which is causal.
 AttentionShape attention_of(const Program& p, const Instr& i) {
   const std::string_view op = i.op->name;
   const bool rows = op.starts_with("attention_rows"), gradient = op.ends_with("_grad");
-  if (!(rows || op == "attention" || op == "attention_grad") || !i.attrs.integer("causal", 0)) return {};
+  const bool whole = (op == "attention" || op == "attention_grad") && i.attrs.integer("causal", 0);
+  if (!rows && !whole) return {};
   const Shape& q = p.at(i.in[gradient ? 1 : 0]).shape;
   AttentionShape s{.batch = q[0], .queries = q[1], .keys = q[1], .gradient = gradient};
   if (rows) s.keys = p.at(i.in[gradient ? 2 : 1]).shape[1];
