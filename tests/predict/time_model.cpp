@@ -180,7 +180,18 @@ TEST(TimeModel, ProductsOfLongStepsRunAtTheClockOfThePowerLimit) {
   const TimeModel m = model_of_products();
   const double one = m.predict(products({{1024, 1024}}, 0)).instr_ms[0],
                many = m.predict(products({{1024, 1024}}, 0, 10000)).instr_ms[0] / 10000;
-  EXPECT_NEAR(many / one, 1.12, 0.005);
+  EXPECT_NEAR(many / one, 1.277, 0.01);
+  // A quarter of the slowdown where products take half the time.
+  TimeModel both = model_of_products();
+  Profile mixed = products({{1024, 1024}}, 0.1, 10000);
+  ProfileInstr norm;
+  norm.op = "norm", norm.kernel = "cuda.norm", norm.op_class = "normalization", norm.type = "bf16[2,3]";
+  norm.arithmetic = "fp32", norm.bytes = 1e9, norm.ms = 1000;
+  mixed.instrs.push_back(norm), mixed.step_ms = {2000};
+  both.add(mixed);
+  for (ProfileInstr& r : mixed.instrs) r.ms = 0;
+  const double half = both.predict(mixed).instr_ms[0] / 10000;
+  EXPECT_NEAR(half / both.predict(products({{1024, 1024}}, 0)).instr_ms[0], 1.07, 0.01);
   auto old = m.to_json();
   for (auto& step : old["steps"]) step.erase("products");
   const TimeModel before = TimeModel::from_json(old, "x");
@@ -188,8 +199,56 @@ TEST(TimeModel, ProductsOfLongStepsRunAtTheClockOfThePowerLimit) {
               before.predict(products({{1024, 1024}}, 0)).instr_ms[0], 1e-9);
 }
 
+// Attention of one size in FLOPs and bytes: many short sequences or a long one.
+namespace {
+
+Profile attention(const AttentionShape& shape, double ms, const char* kernel = "cuda.attention.sm90.d64") {
+  Profile p = products({{1, 1}}, ms);
+  ProfileInstr& r = p.instrs[0];
+  r.op = "attention", r.op_class = "attention", r.kernel = kernel, r.attention = shape;
+  r.flops = 2.0 * double(shape.batch * shape.heads * shape.head_dim * shape.queries) * double(shape.keys);
+  p.rates[0].per_second = 2e15;
+  return p;
+}
+
+TimeModel model_of_attention() {
+  TimeModel m;
+  m.set_multiprocessors(132);
+  m.add(attention({64, 1024, 1024, 16, 16, 64}, 0.2)), m.add(attention({1, 8192, 8192, 16, 4, 64}, 0.1));
+  m.add(attention({4, 4096, 4096, 16, 4, 64}, 0.11));
+  return m;
+}
+
+}  // namespace
+
+TEST(TimeModel, AttentionOfTheSameSizeDiffersByItsShape) {
+  const TimeModel m = model_of_attention();
+  EXPECT_NEAR(m.predict(attention({64, 1024, 1024, 16, 16, 64}, 0)).ms / 0.2, 1, 0.03);
+  EXPECT_NEAR(m.predict(attention({1, 8192, 8192, 16, 4, 64}, 0)).ms / 0.1, 1, 0.03);
+  auto old = m.to_json();
+  for (auto& step : old["steps"]) ASSERT_EQ(step.erase("attention"), 1u);
+  const TimeModel before = TimeModel::from_json(old, "x");
+  EXPECT_EQ(before.predict(attention({64, 1024, 1024, 16, 16, 64}, 0)).ms,
+            before.predict(attention({1, 8192, 8192, 16, 4, 64}, 0)).ms);
+}
+
+// A rank's share of a sequence is attended to by the kernels of whole ones.
+TEST(TimeModel, AttentionToSharedSequencesIsLikeThatOfWholeOnes) {
+  const TimeModel m = model_of_attention();
+  const auto predicted = [&](int64_t queries) {
+    const StepPrediction s = m.predict(attention({1, queries, 8192, 16, 4, 64}, 0, "cuda.attention_rows.sm90.d64"));
+    EXPECT_EQ(s.known, 1);
+    return s.instr_ms[0];
+  };
+  EXPECT_NEAR(predicted(8192), 0.1, 1e-3);
+  EXPECT_GT(predicted(4096), 0.04);
+  EXPECT_LT(predicted(4096), 0.07);
+}
+
 TEST(TimeModel, ShapesAndMultiprocessorsSurviveItsJson) {
-  const TimeModel m = model_of_products(), read = TimeModel::from_json(m.to_json(), "x");
+  TimeModel m = model_of_products();
+  m.add(attention({1, 4096, 8192, 16, 4, 64, 100, true}, 0.1));
+  const TimeModel read = TimeModel::from_json(m.to_json(), "x");
   EXPECT_EQ(read.multiprocessors(), 132);
   EXPECT_EQ(read.to_json(), m.to_json());
   EXPECT_EQ(read.errors(), m.errors());
@@ -262,6 +321,12 @@ TEST(TimeModel, RefusesWhatIsNoCalibration) {
   refuses([](auto& j) { j["steps"][0]["products"] = {{0, 2, 0}}; });
   refuses([](auto& j) { j["steps"][0]["products"] = {{0, 2, 1.5}}; });
   refuses([](auto& j) { j["steps"][0]["products"] = 3; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = 3; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = {{0, 1, 64, 64, 2, 2, 64, 0}}; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = {{99, 1, 64, 64, 2, 2, 64, 0, 0}}; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = {{0, 1, 64, 96, 2, 2, 64, 0, 0}}; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = {{0, 1, 64, 64, 3, 2, 64, 0, 0}}; });
+  refuses([](auto& j) { j["steps"][0]["attention"] = {{0, 1, 1 << 25, 1 << 25, 2, 2, 64, 0, 0}}; });
   refuses([](auto& j) { j["multiprocessors"] = -1; });
   refuses([](auto& j) { j["multiprocessors"] = "x"; });
   refuses([](auto& j) { j["classes"][0] = 3; });

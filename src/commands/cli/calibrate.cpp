@@ -89,6 +89,8 @@ void measure_steps(const CalibrateFlags& o, const Device& device, const std::vec
                     if (StopSignal::requested())
                       throw Error(Exit::interrupted, "interrupted: nothing was written", "crest calibrate");
                   }};
+  if (c.times.rate(std::string(host_link_update_rate)) == 0)
+    for (const ProfileRate& rate : link_rates(device, o.device.limit(device), how)) how.rates.push_back(rate);
   Timer timer;
   auto progress = [&](size_t i, const CalibrationStep& step) {
     std::string left;  // as long as the mean of the finished ones

@@ -60,7 +60,7 @@ Json profile_document(const PlannedTime& t, const CompiledSession& session, cons
   p.phase = phase_of(session);
   p.tokens = t.tokens, p.model_flops = t.model_flops;
   p.rates = c.times.rates();
-  std::erase_if(p.rates, [](auto& rate) { return rate.name == host_link_rate; });
+  std::erase_if(p.rates, [](auto& rate) { return rate.name.starts_with(host_link_rate); });
   if (t.host_link.per_second > 0) p.rates.push_back(t.host_link);
   set_floors(p);
   p.step_ms = p.profiled_ms = {t.ms};

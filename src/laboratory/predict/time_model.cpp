@@ -20,13 +20,15 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr size_t none = size_t(-1);
-constexpr double unchecked = 0.3;  // half the range, in ln, of a model with too few steps for a check
-constexpr double unmeasured = 4;   // kernels without measurements may be off by this factor
-constexpr double least = 0.03;     // machines vary from minute to minute
+constexpr double unchecked = 0.3;                // half the range, in ln, of a model with too few steps for a check
+constexpr double unmeasured = 4;                 // kernels without measurements may be off by this factor
+constexpr double least = 0.03;                   // machines vary from minute to minute
+constexpr int64_t most_keys = int64_t(1) << 24;  // in a file: more is damage
 // A profiled step starts after the end of the one before. In short steps the GPU rests often enough
-// to stay below its power limit; products of long ones take this much longer. Fitted to steps of
-// the H100 and the H200 that were predicted from the others: docs/results/predictions.md.
-constexpr double at_power_limit = 0.12, half_limited_ms = 10;
+// to stay below its power limit. In long ones products take longer, and with the square of their
+// share of the step. Fitted to products of the H100 and the H200 predicted from the others, and to
+// products of other steps: docs/results/predictions.md.
+constexpr double at_power_limit = 0.28, half_limited_ms = 10;
 
 // Solves the normal equations of the columns in `use`; false if they are singular.
 bool solve(const std::vector<std::vector<double>>& rows, const std::vector<double>& y, const std::vector<size_t>& use,
@@ -78,12 +80,10 @@ std::vector<double> features(const CallTime& c, bool shaped) {
   return {shaped ? c.flops * c.tiles : c.flops, c.bytes, 1};
 }
 
-// Time of a GPU's product in a step of this length over its time at the full clock.
-double clock_factor(double step_ms) { return 1 + at_power_limit * step_ms / (step_ms + half_limited_ms); }
-
-CallTime at_full_clock(CallTime call, double step_ms) {
-  if (call.shape.known()) call.ms /= clock_factor(step_ms);
-  return call;
+// Time of a GPU's product over its time at the full clock, in a step of this length with this share
+// of products.
+double clock_factor(double step_ms, double products) {
+  return 1 + at_power_limit * products * products * step_ms / (step_ms + half_limited_ms);
 }
 
 // The class of an instruction: kernel, types and fused operations, for example "cpu.fused.simd fp32
@@ -97,14 +97,21 @@ std::string key_of(const ProfileInstr& r) {
 // Measured classes that may stand in for an unmeasured one, the most similar first: a kernel with
 // less work after the matmul but the same time per FLOP, or one that also reads and writes at its
 // end (docs/develop/kernels.md, SwiGLU on Hopper: within 14% of three sizes); or one that writes
-// other bytes; then the same kernel with an fp32 result.
+// other bytes; then the same kernel with an fp32 result. Attention to shared sequences is done by
+// the same kernels. For heads of 128 Crest's own are 13% slower than cuDNN's (docs/develop/kernels.md).
 std::vector<std::string> stand_ins(const std::string& key) {
   constexpr std::pair<std::string_view, std::string_view> kernels[] = {
       {"cuda.linear_swiglu.sm90 ", "cuda.linear.sm90_or_cublaslt "},
       {"cuda.linear_dx_sum.sm90 ", "cuda.linear_dx.sm90_or_cublaslt "},
       {"cuda.linear_dx_swiglu_grad.sm90 ", "cuda.linear_dx_gelu_grad.sm90 "},
       {"cuda.linear_dx_swiglu_grad.sm90 ", "cuda.linear_dx.sm90_or_cublaslt "},
-      {"cuda.fused_update.adamw ", "cuda.adamw "}};
+      {"cuda.fused_update.adamw ", "cuda.adamw "},
+      {"cuda.attention_rows.", "cuda.attention."},
+      {"cuda.attention_rows_grad.", "cuda.attention_grad."},
+      {"cuda.attention.sm90.d128 ", "cuda.attention.cudnn "},
+      {"cuda.attention_grad.sm90.d128 ", "cuda.attention_grad.cudnn "},
+      {"cuda.attention_rows.sm90.d128 ", "cuda.attention.cudnn "},
+      {"cuda.attention_rows_grad.sm90.d128 ", "cuda.attention_grad.cudnn "}};
   std::vector<std::string> list;
   for (auto [kernel, measured] : kernels)
     if (key.starts_with(kernel)) list.push_back(std::string(measured) + key.substr(kernel.size()));
@@ -128,6 +135,13 @@ double sum_length(const CallTime& c) { return c.flops / (2 * double(c.shape.m) *
 double squared_distance(const CallTime& a, const CallTime& b, bool shaped) {
   const double flops = distance(a.flops, b.flops), bytes = distance(a.bytes, b.bytes);
   if (!shaped) return flops * flops + bytes * bytes;
+  if (a.attention.known()) {
+    const double heads = distance(double(a.attention.batch * a.attention.heads),
+                                  double(b.attention.batch * b.attention.heads)),
+                 queries = distance(double(a.attention.queries), double(b.attention.queries)),
+                 seen = flops - heads - queries - distance(double(a.attention.head_dim), double(b.attention.head_dim));
+    return heads * heads + queries * queries + seen * seen;
+  }
   const double m = distance(double(a.shape.m), double(b.shape.m)), n = distance(double(a.shape.n), double(b.shape.n)),
                k = flops - m - n;
   return m * m + n * n + k * k;
@@ -157,7 +171,7 @@ std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows
 // The correction of the nearest measured sizes fades with distance: half is left at a factor of e
 // in FLOPs or bytes, or in a size of a product.
 double TimeModel::Fit::ms(const CallTime& call) const {
-  const bool shapes = shaped && call.shape.known();
+  const bool shapes = shaped && call.shaped();
   double sum = 0, weights = 1;
   for (size_t i = 0; i < points.size(); ++i) {
     double weight = 1 / (squared_distance(call, points[i], shapes) + 1e-6);
@@ -172,16 +186,17 @@ TimeModel::Row TimeModel::row_of(const ProfileInstr& r) {
           r.op_class,
           r.arithmetic,
           std::max(1, r.calls),
-          {r.flops / calls, r.bytes / calls, r.ms / calls, product_shape(r)},
+          {r.flops / calls, r.bytes / calls, r.ms / calls, product_shape(r), tiled_attention(r)},
           r.floor_ms / calls};
 }
 
 TimeModel::Work TimeModel::prepare(const std::vector<Row>& rows) {
   Work work;
-  std::map<std::tuple<std::string_view, std::string_view, double, double, double, ProductShape>, size_t> index;
+  std::map<std::tuple<std::string_view, std::string_view, double, double, double, ProductShape, AttentionShape>, size_t>
+      index;
   for (auto& r : rows) {
     auto [it, added] = index.emplace(std::tuple(std::string_view(r.key), std::string_view(r.arithmetic), r.call.flops,
-                                                r.call.bytes, r.floor_ms, r.call.shape),
+                                                r.call.bytes, r.floor_ms, r.call.shape, r.call.attention),
                                      work.rows.size());
     if (added) work.rows.push_back(r);
     work.instrs.emplace_back(it->second, r.calls);
@@ -197,18 +212,20 @@ TimeModel::Work TimeModel::prepare(const Profile& profile) {
 
 void TimeModel::summarize(Step& step) {
   step.work = prepare(step.rows);
-  std::map<std::tuple<std::string, double, double, ProductShape>, Samples> equal;
+  std::map<std::tuple<std::string, double, double, ProductShape, AttentionShape>, Samples> equal;
   for (auto& row : step.rows) {
     step.rows_ms += row.call.ms * row.calls, step.calls += row.calls;
+    if (row.call.shape.known()) step.products += row.call.ms * row.calls;
     if (!(row.call.ms > 0)) continue;
-    equal[{row.key, row.call.flops, row.call.bytes, row.call.shape}].add(row.call.ms);
+    equal[{row.key, row.call.flops, row.call.bytes, row.call.shape, row.call.attention}].add(row.call.ms);
     if (row.floor_ms > 0)
       for (const std::string& c : {row.op_class, std::string()})
         step.over_floor[c].push_back(row.call.ms / row.floor_ms);
   }
+  if (step.rows_ms > 0) step.products /= step.rows_ms;
   for (auto& [what, ms] : equal) {
-    auto& [key, flops, bytes, shape] = what;
-    step.points.push_back({key, {flops, bytes, ms.mean(), shape}});
+    auto& [key, flops, bytes, shape, attention] = what;
+    step.points.push_back({key, {flops, bytes, ms.mean(), shape, attention}});
   }
 }
 
@@ -229,6 +246,7 @@ void TimeModel::add(const Profile& p) {
 
 void TimeModel::set_tiles(CallTime& call) const {
   if (call.shape.known()) call.tiles = tile_factor(call.shape, sum_length(call), multiprocessors_);
+  if (call.attention.known()) call.tiles = tile_factor(call.attention, multiprocessors_);
 }
 
 void TimeModel::set_tiles(Step& step) const {
@@ -269,13 +287,17 @@ TimeModel::Fits TimeModel::fit(size_t without) const {
   for (size_t s = 0; s < steps_.size(); ++s) {
     if (s == without) continue;
     const Step& step = steps_[s];
-    for (auto& [key, point] : step.points) fits.classes[key].points.push_back(at_full_clock(point, step.ms));
+    const double slower = clock_factor(step.ms, step.products);
+    for (auto& [key, point] : step.points) {
+      fits.classes[key].points.push_back(point);
+      if (point.shape.known()) fits.classes[key].points.back().ms /= slower;
+    }
     for (auto& [op_class, ratios] : step.over_floor)
       over_floor[op_class].insert(over_floor[op_class].end(), ratios.begin(), ratios.end());
     sums.push_back({step.rows_ms, step.calls, 1}), measured.push_back(step.ms);
   }
   for (auto& [key, fit] : fits.classes) {
-    fit.shaped = std::all_of(fit.points.begin(), fit.points.end(), [](auto& p) { return p.shape.known(); });
+    fit.shaped = std::all_of(fit.points.begin(), fit.points.end(), [](auto& p) { return p.shaped(); });
     std::vector<std::vector<double>> x;
     std::vector<double> y;
     for (auto& p : fit.points) x.push_back(features(p, fit.shaped)), y.push_back(p.ms);
@@ -309,9 +331,12 @@ StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
     if (kind == fits.over_floor.end()) kind = fits.over_floor.find("");
     ms.emplace_back(row.floor_ms * (kind == fits.over_floor.end() ? 1 : kind->second), false);
   }
-  double sum = 0, all = 0, known = 0;
-  for (auto& [row, calls] : work.instrs) sum += ms[row].first * calls, all += calls;
-  const double slower = clock_factor(dot({sum, all, 1}, fits.step));
+  double sum = 0, all = 0, known = 0, products = 0;
+  for (auto& [row, calls] : work.instrs) {
+    sum += ms[row].first * calls, all += calls;
+    if (limited[row]) products += ms[row].first * calls;
+  }
+  const double slower = clock_factor(dot({sum, all, 1}, fits.step), sum > 0 ? products / sum : 0);
   for (size_t i = 0; i < ms.size(); ++i)
     if (limited[i]) ms[i].first *= slower;
   StepPrediction p;
@@ -361,14 +386,18 @@ StepPrediction TimeModel::predict(const Work& given) const {
 }
 
 // Classes are listed once. Rows are [class, calls, FLOPs, bytes, ms, floor_ms] of one call, with
-// equal rows merged. Products are [row, m, n]; older files lack them.
+// equal rows merged. Products are [row, m, n], attention is [row, batch, queries, keys, heads,
+// kv_heads, head_dim, window, gradient]; older files lack them.
 Json TimeModel::to_json() const {
   std::map<std::string, size_t> index;
   Json classes = Json::array(), steps = Json::array(), rates = Json::array();
   for (auto& r : rates_) rates.push_back({{"name", r.name}, {"per_second", r.per_second}, {"source", r.source}});
   for (auto& step : steps_) {
-    Json rows = Json::array(), products = Json::array();
+    Json rows = Json::array(), products = Json::array(), attention = Json::array();
     for (auto& r : step.rows) {
+      if (const AttentionShape& a = r.call.attention; a.known())
+        attention.push_back(
+            {rows.size(), a.batch, a.queries, a.keys, a.heads, a.kv_heads, a.head_dim, a.window, int64_t(a.gradient)});
       if (r.call.shape.known()) products.push_back({rows.size(), r.call.shape.m, r.call.shape.n});
       auto [it, added] = index.emplace(r.key, classes.size());
       if (added) classes.push_back({r.key, r.op_class});
@@ -376,6 +405,7 @@ Json TimeModel::to_json() const {
     }
     steps.push_back({{"step_ms", step.ms}, {"spread", step.spread}, {"rows", rows}});
     if (!products.empty()) steps.back()["products"] = products;
+    if (!attention.empty()) steps.back()["attention"] = attention;
   }
   Json json = {{"rates", rates}, {"classes", classes}, {"steps", steps}};
   if (multiprocessors_ > 0) json["multiprocessors"] = multiprocessors_;
@@ -437,12 +467,27 @@ TimeModel TimeModel::from_json(const Json& json, const std::string& where) {
     }
     if (std::none_of(step.rows.begin(), step.rows.end(), [](auto& r) { return r.call.ms > 0; }))
       wrong("a step has no rows with a time");
+    auto call_at = [&](const Json& index) -> CallTime& {
+      const double row = positive(index, "the row of a shape");
+      if (row >= double(step.rows.size()) || row != std::floor(row)) wrong("a shape names a row that is not there");
+      return step.rows[size_t(row)].call;
+    };
     if (s.contains("products"))
       for (auto& p : list(s, "products")) {
         if (!p.is_array() || p.size() != 3) wrong("a product does not have three values");
-        const double row = positive(p[0], "the row of a product");
-        if (row >= double(step.rows.size()) || row != std::floor(row)) wrong("a product names a row that is not there");
-        step.rows[size_t(row)].call.shape = {whole(p[1], "a size of a product"), whole(p[2], "a size of a product")};
+        call_at(p[0]).shape = {whole(p[1], "a size of a product"), whole(p[2], "a size of a product")};
+      }
+    if (s.contains("attention"))
+      for (auto& a : list(s, "attention")) {
+        if (!a.is_array() || a.size() != 9) wrong("an attention does not have nine values");
+        std::vector<int64_t> sizes;
+        for (size_t i = 1; i < 7; ++i) sizes.push_back(whole(a[i], "a size of an attention"));
+        AttentionShape shape = {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]};
+        if (shape.keys > most_keys || shape.keys % shape.queries || shape.heads % shape.kv_heads)
+          wrong("the sizes of an attention do not fit together");
+        shape.window = int64_t(std::min(positive(a[7], "a window"), double(shape.keys)));
+        shape.gradient = positive(a[8], "the mark of a gradient") > 0;
+        call_at(a[0]).attention = shape;
       }
     summarize(step);
     m.set_tiles(step);

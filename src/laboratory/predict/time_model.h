@@ -5,14 +5,15 @@
 // error, and corrected near measured sizes: an instruction of a measured size gets its measured
 // time. A step is the sum of its instructions, scaled as in the measured steps.
 //
-// Products of a GPU have a shape, too: FLOPs count in whole tiles, and "near" means a like shape.
-// Products of long steps run at the clock of the power limit.
+// Products and attention of a GPU have a shape, too: FLOPs count in whole tiles, and "near" means a
+// like shape. Products of long steps run at the clock of the power limit.
 #pragma once
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "predict/attention_tiles.h"
 #include "predict/product_shape.h"
 #include "profile/profile.h"
 
@@ -25,7 +26,9 @@ std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows
 struct CallTime {
   double flops = 0, bytes = 0, ms = 0;
   ProductShape shape = {};
+  AttentionShape attention = {};
   double tiles = 1;  // tile_factor
+  bool shaped() const { return shape.known() || attention.known(); }
 };
 
 struct StepPrediction {
@@ -88,6 +91,7 @@ class TimeModel {
     std::vector<std::pair<std::string, CallTime>> points;   // by class; equal instructions merged
     std::map<std::string, std::vector<double>> over_floor;  // by operation class; "": all
     double rows_ms = 0, calls = 0;
+    double products = 0;  // share of rows_ms
   };
   // A fitted class.
   struct Fit {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "passes/offload.h"
 #include "plan/transfers.h"
@@ -12,14 +13,18 @@ namespace crest {
 HostLinkRate host_link_of(const CompiledSession& session, const std::vector<ProfileRate>& measured,
                           const DataSheet* sheet) {
   const bool cpu = session.device.kind == "cpu";
-  for (auto& rate : measured)
-    if (rate.name == host_link_rate && rate.per_second > 0) return {rate.per_second, "measured", !cpu};
-  if (cpu)
+  auto known = [&](std::string_view name) {
     for (auto& rate : measured)
-      if (rate.name == "bandwidth" && rate.per_second > 0)
-        return {rate.per_second / 2, "half of the measured copy bandwidth", false};
-  if (sheet && !sheet->host_link.empty()) return {reached_share * sheet->host_link_one_way(), sheet->host_link, true};
-  return {reached_share * usual_host_link, "assumed, as PCIe 4.0 x16", !cpu};
+      if (rate.name == name) return rate.per_second;
+    return 0.0;
+  };
+  const double one = known(host_link_rate), each = known(host_link_update_rate);
+  if (one > 0) return {one, "measured", !cpu, each > 0 ? std::min(1.0, each / one) : both_ways_share};
+  if (cpu && known("bandwidth") > 0)
+    return {known("bandwidth") / 2, "half of the measured copy bandwidth", false, both_ways_share};
+  if (sheet && !sheet->host_link.empty())
+    return {reached_share * sheet->host_link_one_way(), sheet->host_link, true, both_ways_share};
+  return {reached_share * usual_host_link, "assumed, as PCIe 4.0 x16", !cpu, both_ways_share};
 }
 
 namespace {
@@ -64,7 +69,7 @@ void set_transfers(PredictedStep& step, const CompiledSession& session, const Ho
   for (auto& row : step.profile.instrs) {
     programs[row.program].push_back(&row);
     if (!crosses_host_link(row)) continue;
-    const double rate = link.per_second * (link.both_ways && row.phase == "update" ? both_ways_share : 1);
+    const double rate = link.per_second * (link.both_ways && row.phase == "update" ? link.share : 1);
     row.ms = rate > 0 ? 1e3 * row.bytes / rate : 0;
     transferring.insert(row.program);
   }

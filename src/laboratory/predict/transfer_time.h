@@ -13,6 +13,7 @@ struct HostLinkRate {
   double per_second = 0;
   std::string source;
   bool both_ways = true;  // a link transfers in both directions at once; a CPU's copies share its memory
+  double share = 1;       // of the rate, in each direction while both are busy
 };
 // Copies reach this share of a link's nominal rate: 55.2 of 64 GB/s in one direction on an H200. In
 // each of two directions at once they reach this share of the rate in one: 46.4 GB/s for the pieces

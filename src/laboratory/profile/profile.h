@@ -2,6 +2,7 @@
 // over the instructions. Plain data: the profiler fills it, the run store keeps it as JSON, and
 // tables, comparisons, reports and trace files read only this.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +13,16 @@
 #include "plan/memory_plan.h"
 
 namespace crest {
+
+// The sizes of a causal attention. A rank with chunks of shared sequences has fewer queries than
+// keys.
+struct AttentionShape {
+  int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t window = 0;  // keys seen by a query; 0: all before it
+  bool gradient = false;
+  bool known() const { return batch > 0; }
+  auto operator<=>(const AttentionShape&) const = default;
+};
 
 // An instruction of a Program of the step. Costs and times cover all its calls (micro steps).
 struct ProfileInstr {
@@ -26,6 +37,7 @@ struct ProfileInstr {
   std::vector<std::string> scopes;  // origin: "h.3.attn.qkv"
   int layer = -1;                   // -1: outside the layers
   std::string type;                 // type of its first result: "bf16[16,1024,768]"
+  AttentionShape attention = {};    // of a causal attention; not in JSON
   std::string arithmetic;           // selects its peak rate: "bf16", "tf32", "fp32", "fp16"; "host_link"
   int calls = 1;
   double flops = 0, bytes = 0;
@@ -39,6 +51,8 @@ std::vector<int64_t> dimensions(const std::string& type);
 
 // Name of the rate that limits copies between host and device: bytes/s in one direction.
 inline constexpr std::string_view host_link_rate = "host_link";
+// In each direction while an update moves its state in both.
+inline constexpr std::string_view host_link_update_rate = "host_link_update";
 inline bool crosses_host_link(const ProfileInstr& row) { return row.arithmetic == host_link_rate; }
 
 // A kernel on the device, under its device name. None on a CPU, where an instruction is one call.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "program/op.h"
 
@@ -27,6 +28,21 @@ std::string arithmetic_of(const Program& p, const Instr& i) {
 // The update covers the whole model, as one instruction or one per parameter.
 int layer_of(const Instr& i) { return i.phase == Phase::update ? -1 : i.origin.layer(); }
 
+// Inputs are (d_o,) qkv of attention, and (d_o,) q, kv of attention_rows, which is causal.
+AttentionShape attention_of(const Program& p, const Instr& i) {
+  const std::string_view op = i.op->name;
+  const bool rows = op.starts_with("attention_rows"), gradient = op.ends_with("_grad");
+  const bool whole = (op == "attention" || op == "attention_grad") && i.attrs.integer("causal", 0);
+  if (!rows && !whole) return {};
+  const Shape& q = p.at(i.in[gradient ? 1 : 0]).shape;
+  AttentionShape s{.batch = q[0], .queries = q[1], .keys = q[1], .gradient = gradient};
+  if (rows) s.keys = p.at(i.in[gradient ? 2 : 1]).shape[1];
+  s.heads = i.attrs.integer("heads"), s.kv_heads = i.attrs.integer("kv_heads");
+  s.head_dim = q[2] / (rows ? s.heads : s.heads + 2 * s.kv_heads);
+  if (const int64_t window = i.attrs.integer("window", 0); window < s.keys) s.window = window;
+  return s;
+}
+
 ProfileInstr row_of(const CompiledProgram& c, size_t index, int calls) {
   const Instr& i = c.program.code[index];
   Cost cost = i.op->cost(c.program, i);
@@ -46,6 +62,7 @@ ProfileInstr row_of(const CompiledProgram& c, size_t index, int calls) {
     const Value& v = c.program.at(i.out[0]);
     r.type = fmt::format("{}[{}]", name(v.dtype), v.shape.text());
   }
+  r.attention = attention_of(c.program, i);
   r.arithmetic = arithmetic_of(c.program, i);
   if (r.kernel == "cuda.linear_fp8.dequantized") r.arithmetic = "bf16";  // the kernel converts its operands
   r.calls = calls;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 
 #include "bench/profiler.h"
 #include "core/error.h"
@@ -22,6 +23,8 @@ namespace crest {
 namespace {
 
 constexpr const char *adamw = "adamw", *flash = "flash";
+constexpr const char* bf16_states = "adamw-bf16-stochastic";  // with gradients in bf16
+constexpr int few = 8192;                                     // tokens of a vocabulary
 
 // layers 0: all.
 struct Slice {
@@ -32,9 +35,11 @@ struct Slice {
   const char* optimizer = adamw;
   const char* attention = flash;
   bool always = false;  // in every precision, not just the device's own
+  int vocab = 0;        // 0: the model's
   std::string text(const Recipe& r) const {
     std::string what = model;
     if (layers) what += ", " + format_number_of(layers, "layer");
+    if (vocab) what += fmt::format(", {} tokens", vocab);
     what += fmt::format(", {}, recompute {}, batch {}, seq {}", r.precision, r.recompute, batch, seq);
     if (r.optimizer != "adamw") what += fmt::format(", {}", r.optimizer);
     if (r.attention != "flash") what += fmt::format(", {} attention", r.attention);
@@ -44,7 +49,8 @@ struct Slice {
 
 // Small and large widths, short and long sequences, few and many tokens, a large and a small
 // vocabulary, with and without recompute. On a GPU also few and many layers where launches
-// dominate, and inexpensive slices: other optimizers, attention without flash. Precisions other
+// dominate, heads of 64 and of 128 shared by keys, wide layers, and inexpensive slices: other
+// optimizers, attention without flash. Precisions other
 // than bf16 differ in matrix products and attention, so on a GPU fewer slices are enough.
 constexpr Slice slices[] = {
     {"cpu", "nano", 0, 1, 128, "auto", adamw, flash, true},
@@ -68,11 +74,18 @@ constexpr Slice slices[] = {
     {"cuda", "gpt2-355M", 2, 8, 1024, "auto", adamw, flash, true},
     {"cuda", "gpt2-355M", 2, 32, 1024, "auto"},
     {"cuda", "gpt2-774M", 2, 16, 1024, "auto", adamw, flash, true},
+    {"cuda", "gpt2-1558M", 2, 2, 1024, "auto"},
     {"cuda", "gpt2-1558M", 2, 4, 1024, "auto", adamw, flash, true},
     {"cuda", "gpt2-1558M", 2, 16, 1024, "auto", adamw, flash, true},
     {"cuda", "llama-1B", 2, 1, 2048, "auto"},
     {"cuda", "llama-1B", 2, 4, 4096, "auto", adamw, flash, true},
     {"cuda", "gpt2-124M", 2, 1, 16384, "auto"},
+    {"cuda", "llama-1B", 2, 1, 8192, "auto", adamw, flash, false, few},
+    {"cuda", "llama-1B", 1, 1, 32768, "auto", adamw, flash, false, few},
+    {"cuda", "llama-1B", 1, 1, 65536, "auto", adamw, flash, false, few},
+    {"cuda", "llama-8B", 1, 2, 1024, "auto", bf16_states},
+    {"cuda", "llama-8B", 1, 2, 4096, "auto", adamw, flash, true, few},
+    {"cuda", "llama-8B", 1, 1, 32768, "auto", adamw, flash, false, few},
     {"cuda", "gpt2-124M", 2, 4, 1024, "auto", "adamw-8bit"},
     {"cuda", "gpt2-124M", 2, 4, 1024, "auto", "lion"},
     {"cuda", "gpt2-124M", 2, 4, 1024, "auto", "muon"},
@@ -105,6 +118,8 @@ std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t lim
                             {"recompute", {slice.recompute}},
                             {"optimizer", {slice.optimizer}},
                             {"attention", {slice.attention}}});
+      if (std::string_view(slice.optimizer) == bf16_states) settings_of(r).apply({{"grad-dtype", {"bf16"}}});
+      if (slice.vocab) r.model.vocab = slice.vocab;
       r.model.layers = slice.layers ? slice.layers : r.model.layers;
       r.model.context = std::max<int64_t>(r.model.context, slice.seq);
       r.seq = slice.seq;
@@ -157,6 +172,31 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
   } catch (const std::bad_alloc&) {
     throw Error(Exit::does_not_fit, "the system refused the allocation", "out of memory", "Use a smaller --batch.");
   }
+}
+
+std::vector<ProfileRate> link_rates(const Device& device, int64_t limit, const StepMeasure& how) {
+  if (device.kind != "cuda" || device.emulated) return {};
+  Recipe r;
+  settings_of(r).apply({{"model", {"llama-8B"}},
+                        {"batch", {"1"}},
+                        {"precision", {device.native_bf16 ? "bf16" : "fp32"}},
+                        {"offload", {"optimizer"}}});
+  r.model.layers = 1, r.model.vocab = few, r.seq = 128;
+  r = resolve(r, device);
+  StepMeasure with = how;
+  with.rates = device_rates(device, {std::string(host_link_rate)}, how.rates);
+  std::vector<ProfileRate> rates = with.rates;
+  if (compile_phase(r, device, BenchPhase::step, {.verify = false}).planned_bytes() > limit) return rates;
+  double in = 0, out = 0, in_ms = 0, out_ms = 0;
+  for (auto& row : measure_step(r, device, limit, with).instrs) {
+    if (!crosses_host_link(row)) continue;
+    (row.op == "copy_in" ? in : out) += row.bytes, (row.op == "copy_in" ? in_ms : out_ms) += row.ms;
+  }
+  if (in_ms > 0 && out_ms > 0)
+    rates.push_back({std::string(host_link_update_rate), 1e3 * std::min(in / in_ms, out / out_ms),
+                     fmt::format("measured in an update, {} to the device, {} to the host",
+                                 format_si(1e3 * in / in_ms, "B/s"), format_si(1e3 * out / out_ms, "B/s"))});
+  return rates;
 }
 
 CalibrationSource source_here(const Device& device) {

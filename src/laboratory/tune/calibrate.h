@@ -36,6 +36,9 @@ Profile measure_step(const Recipe& recipe, const Device& device, int64_t limit, 
 std::vector<ProfileRate> step_rates(const std::vector<CalibrationStep>& steps, const Device& device,
                                     const std::vector<ProfileRate>& known = {}, const DataSheet* sheet = nullptr,
                                     const std::function<bool()>& no_time = {});
+// Rates of a GPU's link to the host: in one direction, and in each one during an update with its
+// state in host memory. Empty on a CPU.
+std::vector<ProfileRate> link_rates(const Device& device, int64_t limit, const StepMeasure& how);
 
 // A source for steps measured from now on.
 CalibrationSource source_here(const Device& device);
