@@ -192,6 +192,26 @@ TEST(RanksOnGpus, CopyEnginesMoveShards) {
   }
 }
 
+// Else the next kernel would take the memory and wait for the sum that it should hide.
+TEST(RanksOnGpus, GradientsHoldTheirMemoryWhileTheyAreSummed) {
+  Recipe r = tiny_recipe(false);
+  r.model.layers = 6, r.ranks = 2, r.fusion = "on";
+  r.pass_settings["shard"] = "optimizer", r.pass_settings["reduce"] = "bucket", r.pass_settings["bucket"] = "1kB";
+  const CompiledSession s = rank_session(r, emulated_gpu(1));
+  int sums = 0, longer = 0;
+  for (auto& c : s.programs) {
+    const std::vector<int> ends = ends_of_use(c.program);
+    for (size_t i = 0; i < c.program.code.size(); ++i) {
+      if (c.program.code[i].op->name != std::string_view("reduce_scatter")) continue;
+      ++sums, longer += ends[i] > int(i) + 1;
+      for (const Block& block : c.memory.blocks)
+        EXPECT_TRUE(block.storage != c.program.code[i].in[0] || block.last >= ends[i]) << block.name;
+    }
+  }
+  EXPECT_GE(sums, 6);
+  EXPECT_GE(longer, sums / 2) << "the compute stream goes on";
+}
+
 // The best by measurement, unless something else is requested or the optimizer needs whole
 // matrices.
 TEST(RanksOnGpus, ShareTheOptimizerByDefault) {
