@@ -189,6 +189,14 @@ TEST(RanksOnGpus, CopyEnginesMoveShards) {
       }
     EXPECT_GE(sums, 2);
     EXPECT_GE(gathers, 2);
+    if (c.ranks > 8) continue;
+    CompiledSession two_streams = s;
+    std::vector<Instr>& code = two_streams.programs[0].program.code;
+    auto sum = std::find_if(code.begin(), code.end(),
+                            [](auto& i) { return i.op->name == std::string_view("reduce_scatter"); });
+    sum->stream = sum->stream == Stream::comm ? Stream::compute : Stream::comm;
+    EXPECT_NO_THROW(verify_copies(s));
+    EXPECT_THROW(verify_copies(two_streams), Error);
   }
 }
 
