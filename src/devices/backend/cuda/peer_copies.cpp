@@ -74,8 +74,7 @@ void enqueue(cudaStream_t stream, std::initializer_list<CUstreamBatchMemOpParams
 
 // By the stream itself, without a kernel: a kernel would wait for a free multiprocessor.
 void raise_and_wait(cudaStream_t stream, const uint32_t* there, const uint32_t* here) {
-  enqueue(stream, {write(there, 1), wait(here, 1)});
-  enqueue(stream, {write(here, 0)});
+  enqueue(stream, {write(there, 1), wait(here, 1), write(here, 0)});
 }
 
 // Of the allocation with this address.
