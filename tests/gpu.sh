@@ -263,7 +263,7 @@ nccl_bits() { # --deterministic: twice the same, and the same with shares of the
 }
 nccl_copies() { # shards by copy engines and by NCCL: the same bits
   local how nccl="--kernel all_gather=*.communicator --kernel reduce_scatter=*.communicator"
-  for how in "--shard optimizer" "--shard optimizer --reduce bucket --bucket 100kB --gather forward" \
+  for how in "--shard optimizer --reduce bucket --bucket 100kB" "--shard optimizer --reduce bucket --bucket 100kB --gather forward" \
     "--shard gradients --bucket 100kB --grad-accumulation 2 --batch 2" "--shard weights --bucket 100kB"; do
     ranks_train copies 2 --precision bf16 --deterministic $how || return 1
     ranks_train nccl 2 --precision bf16 --deterministic $how $nccl || return 1

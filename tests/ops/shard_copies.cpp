@@ -72,6 +72,12 @@ const Device* emulation() {
   return nullptr;
 }
 
+Single on_comm_stream(const Case& c) {
+  Single single(c);
+  single.program.code[0].stream = Stream::comm;
+  return single;
+}
+
 void launch_on_ranks(const Kernel& kernel, const Device& device, const Single& single,
                      const std::vector<std::unique_ptr<Memory>>& ranks, bool pulls) {
   const int n = int(ranks.size());
@@ -114,7 +120,7 @@ TEST(ShardCopies, GatherAndAddTheShardsOfAllRanks) {
             return list;
           };
           const Attrs attrs = Attrs().set("ranks", ranks);
-          const Single whole({"all_gather", "", {{.dtype = t, .shape = {shard}}}, attrs});
+          const Single whole = on_comm_stream({"all_gather", "", {{.dtype = t, .shape = {shard}}}, attrs});
           auto memory = memories(whole);
           std::vector<double> all;
           for (int r = 0; r < ranks; ++r) {
@@ -131,7 +137,7 @@ TEST(ShardCopies, GatherAndAddTheShardsOfAllRanks) {
           // Places between tensors may hold anything. A rank clears its own when it begins.
           std::vector<Arg> in = {{.dtype = t, .shape = {shard * ranks}}};
           if (adds) in.push_back({.dtype = t, .shape = {shard}});
-          const Single sum({"reduce_scatter", "", in, Attrs(attrs).set("gaps", "10:20,2990:3010")});
+          const Single sum = on_comm_stream({"reduce_scatter", "", in, Attrs(attrs).set("gaps", "10:20,2990:3010")});
           memory = memories(sum);
           std::vector<double> expected(size_t(shard * ranks), 0);
           for (int r = 0; r < ranks; ++r) {

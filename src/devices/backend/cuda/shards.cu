@@ -151,6 +151,8 @@ size_t arriving_bytes(const KernelQuery& q) {
 constexpr int most_pulling = 8;
 
 std::string reject_copies(const KernelQuery& q, const Value& shard) {
+  // With nothing to hide behind, NCCL was faster on two H200: a step of 27.89 against 28.02 ms.
+  if (q.instr.stream != Stream::comm) return "is for the communication stream";
   if (q.instr.attrs.integer("ranks") > most_pulling) return "takes at most 8 ranks";
   return shard.bytes() % 16 ? "takes shards of a multiple of 16 bytes" : "";
 }
