@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(threads) set_zero(uint16_t* to, int64_t n) {
   if (i < n) to[i] = 0;
 }
 
-// One shard of each rank: added in fp32, in the order of the list; rounded, and once more after acc,
-// which may be the memory of the sum.
+// One shard of each rank: added in fp32, in the order of the list; rounded, and once more after
+// acc, which may be the memory of the sum.
 template <class T>
 __global__ void __launch_bounds__(threads) sum_of_shards(RankPointers in, const T* acc, T* sum, int64_t n) {
   wait_for_predecessors();
