@@ -22,7 +22,8 @@ from published import CREST, given_rows, write_models
 
 def predict(data, models, row):
     flags = [models.get(flag, flag) for flag in shlex.split(row["flags"])]
-    command = [CREST, "plan", "--for", "step", *shlex.split(data["flags"]), "--device", row["device"], *flags, "--json"]
+    kernels = [] if row.get("copies") else shlex.split(data["nccl"])
+    command = [CREST, "plan", "--for", "step", *shlex.split(data["flags"]), *kernels, "--device", row["device"], *flags, "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{shlex.join(command)}: {done.stderr.strip()}")

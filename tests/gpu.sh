@@ -261,6 +261,17 @@ nccl_bits() { # --deterministic: twice the same, and the same with shares of the
   done
   echo "seen: the same bits twice, in buckets, with shares and with state in host memory, in 3 settings"
 }
+nccl_copies() { # shards by copy engines and by NCCL: the same bits
+  local how nccl="--kernel all_gather=*.communicator --kernel reduce_scatter=*.communicator"
+  for how in "--shard optimizer --reduce bucket --bucket 100kB" "--shard optimizer --reduce bucket --bucket 100kB --gather forward" \
+    "--shard gradients --bucket 100kB --grad-accumulation 2 --batch 2" "--shard weights --bucket 100kB"; do
+    ranks_train copies 2 --precision bf16 --deterministic $how || return 1
+    ranks_train nccl 2 --precision bf16 --deterministic $how $nccl || return 1
+    echo "$how: $(tensors_of "$work/copies") $(tensors_of "$work/nccl")"
+    [ "$(tensors_of "$work/copies")" = "$(tensors_of "$work/nccl")" ] || { echo "seen: $how: other bits"; return 1; }
+  done
+  echo "seen: copy engines and NCCL give the same bits in 4 settings"
+}
 nccl_resume() { # 2 ranks, 1 rank, 2 ranks against one rank all the time
   local shard run="$work/cut"
   ranks_train one 1 || return 1
@@ -275,7 +286,7 @@ nccl_resume() { # 2 ranks, 1 rank, 2 ranks against one rank all the time
 nccl_lost() { # KILLS, STOPS, FREEZES: see scripts/gpu/lost-ranks.py
   t 400 python3 scripts/gpu/lost-ranks.py "$crest" "$work/data" --kills "${KILLS:-10}" --stops "${STOPS:-3}" \
     --freezes "${FREEZES:-0}" || return 1 # each takes five minutes
-  # Streams that wait for flags of other ranks.
+  # More streams that wait for flags of other ranks.
   t 200 python3 scripts/gpu/lost-ranks.py "$crest" "$work/data" --kills 4 --stops 1 --model llama-nano --mesh tensor=2 --tensor-overlap rows
 }
 by_hand() { # CODE OUT "NAME=VALUE.. of rank 0" "of rank 1" FLAG..: two ranks that another program starts; CODE: of rank 0
@@ -408,6 +419,7 @@ part nccl-loss "two GPUs against one, every way to sum" nccl_loss
 part nccl-mesh "two GPUs as tensor ranks and pipeline stages against one" nccl_mesh
 part nccl-groups "two GPUs exchange along the axes of a mesh" nccl_groups
 part nccl-bits "--deterministic on two GPUs: the same bits, with and without shares" nccl_bits
+part nccl-copies "shards by copy engines: the bits of NCCL" nccl_copies
 part nccl-resume "2 -> 1 -> 2 ranks" nccl_resume
 part nccl-start "torchrun, mpirun, one GPU a task, refusals" nccl_start
 part nccl-lost "ranks that are killed or stopped" nccl_lost

@@ -1,4 +1,5 @@
 // Plans of ranks on GPUs: NCCL's memory, and every way to sum.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -13,6 +14,7 @@
 #include "plan/stage_model.h"
 #include "plan/stage_plans.h"
 #include "plan/what_fits.h"
+#include "program/op.h"
 #include "program/text.h"
 
 using namespace crest;
@@ -149,6 +151,74 @@ TEST(RanksOnGpus, EveryReductionHasItsKernels) {
         r.pass_settings["reduce"] = reduce, r.pass_settings["comm-dtype"] = "bf16";
       EXPECT_NO_THROW(rank_session(r, emulated_gpu(1)));
     }
+}
+
+// Copy engines move the shards of up to eight ranks while other work runs. The plan has memory for
+// the addends that arrive at a time.
+TEST(RanksOnGpus, CopyEnginesMoveShards) {
+  Recipe r;
+  r.model = *find_preset("gpt2-124M");
+  r.batch = 1, r.seq = 64, r.precision = "fp32", r.fusion = "on";
+  struct Case {
+    int ranks;
+    const char *shard, *reduce, *gather;
+  };
+  for (const Case& c : {Case{2, "optimizer", "flat", "update"},
+                        {2, "optimizer", "bucket", "forward"},
+                        {4, "weights", "bucket", "update"},
+                        {16, "gradients", "bucket", "update"}}) {
+    SCOPED_TRACE(fmt::format("{} {} {} {}", c.ranks, c.shard, c.reduce, c.gather));
+    r.ranks = c.ranks;
+    r.pass_settings["shard"] = c.shard, r.pass_settings["reduce"] = c.reduce, r.pass_settings["gather"] = c.gather;
+    const CompiledSession s = rank_session(r, emulated_gpu(1));
+    const bool by_nccl = c.ranks > 8 || std::string_view(c.reduce) == "flat";
+    int sums = 0, gathers = 0;
+    for (auto& p : s.programs)
+      for (size_t i = 0; i < p.program.code.size(); ++i) {
+        const Instr& instr = p.program.code[i];
+        const std::string_view op = instr.op->name;
+        if (op != "all_gather" && op != "reduce_scatter") continue;
+        ++(op == "all_gather" ? gathers : sums);
+        EXPECT_TRUE(std::string_view(p.kernels[i]->name).ends_with(by_nccl ? "communicator" : "copy_engine"));
+        if (op == "all_gather" || by_nccl) continue;
+        const int64_t arrive = (c.ranks - 1) * p.program.at(instr.out[0]).bytes(), most = int64_t(128) << 20;
+        ASSERT_GE(p.memory.block_of_instr[i], 0);
+        const Block& block = p.memory.blocks[size_t(p.memory.block_of_instr[i])];
+        EXPECT_LE(block.bytes, most);
+        EXPECT_GE(block.bytes, std::min(arrive, most * 9 / 10));
+        EXPECT_EQ(block.category, Category::comm_buffers);
+      }
+    EXPECT_GE(sums, 2);
+    EXPECT_GE(gathers, 2);
+    if (by_nccl) continue;
+    CompiledSession two_streams = s;
+    std::vector<Instr>& code = two_streams.programs[0].program.code;
+    auto sum = std::find_if(code.begin(), code.end(),
+                            [](auto& i) { return i.op->name == std::string_view("reduce_scatter"); });
+    sum->stream = sum->stream == Stream::comm ? Stream::compute : Stream::comm;
+    EXPECT_NO_THROW(verify_copies(s));
+    EXPECT_THROW(verify_copies(two_streams), Error);
+  }
+}
+
+// Else the next kernel would take the memory and wait for the sum that it should hide.
+TEST(RanksOnGpus, GradientsHoldTheirMemoryWhileTheyAreSummed) {
+  Recipe r = tiny_recipe(false);
+  r.model.layers = 6, r.ranks = 2, r.fusion = "on";
+  r.pass_settings["shard"] = "optimizer", r.pass_settings["reduce"] = "bucket", r.pass_settings["bucket"] = "1kB";
+  const CompiledSession s = rank_session(r, emulated_gpu(1));
+  int sums = 0, longer = 0;
+  for (auto& c : s.programs) {
+    const std::vector<int> ends = ends_of_use(c.program);
+    for (size_t i = 0; i < c.program.code.size(); ++i) {
+      if (c.program.code[i].op->name != std::string_view("reduce_scatter")) continue;
+      ++sums, longer += ends[i] > int(i) + 1;
+      for (const Block& block : c.memory.blocks)
+        EXPECT_TRUE(block.storage != c.program.code[i].in[0] || block.last >= ends[i]) << block.name;
+    }
+  }
+  EXPECT_GE(sums, 6);
+  EXPECT_GE(longer, sums / 2) << "the compute stream goes on";
 }
 
 // The best by measurement, unless something else is requested or the optimizer needs whole

@@ -36,7 +36,8 @@ CollectiveTimes times(int ranks, double per_byte) {
   return all;
 }
 
-CompiledSession rank_session(const std::string& ranks, const std::string& shard) {
+CompiledSession rank_session(const std::string& ranks, const std::string& shard,
+                             const std::string& by = "communicator") {
   Device d = described_device(find_data_sheet("h100"));
   Recipe r;
   settings_of(r).apply({{"model", {"gpt2-124M"}},
@@ -44,6 +45,7 @@ CompiledSession rank_session(const std::string& ranks, const std::string& shard)
                         {"seq", {"64"}},
                         {"precision", {"bf16"}},
                         {"shard", {shard}},
+                        {"kernel", {"all_gather=*." + by, "reduce_scatter=*." + by}},
                         {"ranks", {ranks}}});
   return compile_phase(resolve(r, d), d, BenchPhase::step, {.verify = false});
 }
@@ -142,6 +144,28 @@ TEST(RankTimes, AreThoseOfTheTable) {
   EXPECT_NE(text_of(t, c).find("as measured between 2 ranks (nccl 2.28.9, 2026-11-25); none"), std::string::npos)
       << text_of(t, c);
   EXPECT_EQ(to_json(t, c)["collectives"]["source"], "measured");
+}
+
+// By copy engines: the other ranks' shards at 370 of 450 GB/s, and kernels for what stays.
+TEST(RankTimes, OfCopyEnginesAreTheLinkAndTheMemory) {
+  const DataSheet sheet = find_data_sheet("h100");
+  const CompiledSession s = rank_session("2", "gradients", "copy_engine");
+  const CollectiveTimes measured = times(2, 1e-9);
+  const RankTimes by_sheet(s, nullptr, &sheet), by_table(s, &measured, &sheet);
+  int rows = 0;
+  for (auto& row : step_rows(s).instrs) {
+    if (row.op != "all_gather" && row.op != "reduce_scatter") continue;
+    ++rows;
+    const Program& p = s.programs[size_t(s.find(row.program))].program;
+    const Instr& i = p.code[size_t(row.index)];
+    const bool gathers = row.op == "all_gather";
+    const double shard = double(p.at(gathers ? i.in[0] : i.out[0]).bytes());
+    const double memory = 3.73 / 4.8 * sheet.bandwidth, link = 370.0 / 450 * sheet.link_bandwidth / 2;
+    const double ms = 0.0103 + 1e3 * (shard / link + (gathers ? 2 : 3) * shard / memory);
+    EXPECT_NEAR(by_sheet.ms(row) / row.calls, ms, 1e-9) << row.op;
+    EXPECT_NEAR(by_table.ms(row) / row.calls, ms, 1e-9) << "the table is of NCCL";
+  }
+  EXPECT_GE(rows, 10) << "buckets";
 }
 
 // Eight ranks, measurements of two ranks only: scaled by the bytes sent by each, with a wider

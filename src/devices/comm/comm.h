@@ -50,12 +50,12 @@ class Communicator {
   // Sends n elements to each rank and receives as many from each: part r of `in` goes to rank r,
   // and part r of `out` is from rank r.
   virtual void all_to_all(const void* in, void* out, DType dtype, int64_t n);
-  // The same as send_receive between ranks that have allocated alike. place: where rank `from` has
-  // its data, as if its memory began at the addresses here. A device may copy it without its
-  // multiprocessors.
-  virtual void exchange(const void* out, int to, const void* place, void* in, int from, int64_t bytes) {
-    (void)place;
-    send_receive(out, to, in, from, bytes);
+  // Between ranks that have allocated alike: copies what rank `from` has at `place`, while rank
+  // `to` copies from here. place: as if that rank's memory began at the addresses here. A device
+  // copies without its multiprocessors. False, on all ranks, and nothing was done: they cannot.
+  virtual bool pull(const void* place, int to, void* in, int from, int64_t bytes) {
+    (void)place, (void)to, (void)in, (void)from, (void)bytes;
+    return false;
   }
   // Before device memory is freed: others may have mapped it. wait: on all ranks together, until
   // none has it mapped; a rank that fails does not wait.

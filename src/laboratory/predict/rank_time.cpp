@@ -15,6 +15,8 @@ constexpr double start_ms = 0.0103;
 constexpr double all_reduce_share = 300.3 / 450, one_way_share = 244.8 / 450;  // of the bandwidth
 // Two H200: a copy engine pulled 128 MiB from the other GPU at 370 GB/s.
 constexpr double copy_share = 370.0 / 450;
+// A plain kernel that copies 67 MB in an H200 reached 3.73 of 4.8 TB/s.
+constexpr double kernel_share = 3.73 / 4.8;
 // A rank's own part goes over no link, but NCCL copies or adds it, too: 1 / n of the buffer next to
 // the (n - 1) / n that are sent. Its rate, as a share of the memory's: from 1 GB between two H100
 // (calibrations/h100.json: 267, 270 and 327 GB/s of bus bandwidth for a gather, a scatter and a
@@ -97,6 +99,15 @@ double RankTimes::in_node_ms(Collective collective, double sent, int ranks, cons
   return start_ms + 1e3 * sent / (share * sheet_->link_bandwidth / 2) + own_part_ms(collective, sent, ranks, 2);
 }
 
+// A kernel copies a rank's own shard, or adds the shards of all ranks.
+double RankTimes::copied_ms(Collective collective, double sent, int ranks) const {
+  const double shards = collective == Collective::all_gather       ? 2
+                        : collective == Collective::reduce_scatter ? ranks + 1
+                                                                   : 0;
+  const double own = memory_ > 0 ? shards * sent / (ranks - 1) / (kernel_share * memory_) : 0;
+  return start_ms + 1e3 * (sent / (copy_share * link_) + own);
+}
+
 const GroupSpan& RankTimes::span(Axes axes) const {
   auto it = spans_.find(axes);
   if (it == spans_.end())
@@ -114,7 +125,7 @@ double RankTimes::ms(const ProfileInstr& row) const {
   const double sent = sent_bytes(program, instr, group.ranks), calls = std::max(1, row.calls);
   const Collective collective = collective_of(row.op);
   const double in_node = row.kernel.ends_with("copy_engine") && group.nodes == 1 && link_ > 0
-                             ? start_ms + 1e3 * sent / (copy_share * link_)
+                             ? copied_ms(collective, sent, group.ranks)
                              : in_node_ms(collective, sent, group.ranks, sent_dtype(program, instr));
   if (group.nodes == 1) return calls * in_node;
   const bool transfer = row.op == "send" || row.op == "receive";

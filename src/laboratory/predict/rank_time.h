@@ -37,6 +37,8 @@ class RankTimes {
   // Milliseconds more than between `measured` ranks for a rank's own part, without a link; negative
   // for more ranks, 0 if the rate of their memory is unknown.
   double own_part_ms(Collective collective, double sent, int ranks, int measured) const;
+  // Milliseconds of one call by copy engines between ranks of a node.
+  double copied_ms(Collective collective, double sent, int ranks) const;
   const GroupSpan& span(Axes axes) const;
 
   const CompiledSession& session_;

@@ -1,8 +1,11 @@
 #include "plan/communicators.h"
 
+#include <fmt/format.h>
+
 #include <map>
 
 #include "comm/mesh_groups.h"
+#include "core/error.h"
 #include "plan/compile.h"
 #include "program/op.h"
 
@@ -20,6 +23,14 @@ constexpr int64_t collective_bytes = 870 * mib;
 // 1685).
 constexpr int64_t peer_bytes = int64_t(32) * 14 * mib;
 
+bool copies(const Kernel& kernel) { return std::string_view(kernel.name).ends_with("copy_engine"); }
+
+// The set of all axes for any that connect all ranks: they share a communicator.
+Axes communicator_axes(const Mesh& mesh, const Instr& instr) {
+  const Axes axes = axes_of(instr);
+  return mesh.size(axes) == mesh.ranks() ? Axes::all() : axes;
+}
+
 // The other ranks' places in the group, if the instruction is a transfer of NCCL. A piece comes
 // from the rank k places further and goes k places back, or the other way. Groups are alike, so
 // place 0 stands for all.
@@ -28,7 +39,7 @@ std::vector<int> peers_of(const Instr& instr, const Kernel& kernel) {
   if (op == "send") return {int(instr.attrs.integer("to"))};
   if (op == "receive") return {int(instr.attrs.integer("from"))};
   if (op != "gather_piece" && op != "scatter_piece") return {};
-  if (std::string_view(kernel.name).ends_with("copy_engine")) return {};
+  if (copies(kernel)) return {};
   const int k = int(instr.attrs.integer("piece"));
   return {k, int(instr.attrs.integer("ranks")) - k};
 }
@@ -53,8 +64,7 @@ std::vector<CommunicatorMemory> communicator_memory(const CompiledSession& sessi
     for (size_t i = 0; i < c.program.code.size(); ++i) {
       const Instr& instr = c.program.code[i];
       if (instr.op->op_class != OpClass::communication) continue;
-      const Axes axes = axes_of(instr);
-      std::set<int>& of_group = peers.at(mesh.size(axes) == mesh.ranks() ? Axes::all() : axes);
+      std::set<int>& of_group = peers.at(communicator_axes(mesh, instr));
       for (int peer : peers_of(instr, *c.kernels[i])) of_group.insert(peer);
     }
   std::vector<CommunicatorMemory> list;
@@ -63,6 +73,19 @@ std::vector<CommunicatorMemory> communicator_memory(const CompiledSession& sessi
     list.push_back({axes, mesh.size(axes), n, collective_bytes + n * peer_bytes});
   }
   return list;
+}
+
+void verify_copies(const CompiledSession& session) {
+  const Mesh mesh = session.recipe.layout();
+  for (auto& c : session.programs) {
+    std::map<Axes, Stream> streams;
+    for (size_t i = 0; i < c.program.code.size(); ++i) {
+      const Instr& instr = c.program.code[i];
+      if (instr.op->op_class != OpClass::communication || !copies(*c.kernels[i])) continue;
+      if (streams.emplace(communicator_axes(mesh, instr), instr.stream).first->second != instr.stream)
+        fail_internal(fmt::format("two streams of {} copy between the same ranks", c.spec.name));
+    }
+  }
 }
 
 int64_t total_bytes(const std::vector<CommunicatorMemory>& communicators) {

@@ -23,5 +23,8 @@ std::set<Axes> axes_in_use(const CompiledSession& session);
 // processes on GPUs.
 std::vector<CommunicatorMemory> communicator_memory(const CompiledSession& session);
 int64_t total_bytes(const std::vector<CommunicatorMemory>& communicators);
+// Throws an internal error if copies between the same ranks are on two streams of a Program: they
+// would take down each other's flags (backend/cuda/peer_copies.h).
+void verify_copies(const CompiledSession& session);
 
 }  // namespace crest

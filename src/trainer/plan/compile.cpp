@@ -461,7 +461,7 @@ void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const 
 }
 
 void place(CompiledSession& s, const CompileOptions& options) {
-  if (options.verify) verify_handover(s);
+  if (options.verify) verify_handover(s), verify_copies(s);
   if (!has_segments(s, ProgramKind::train)) s.gradients = gradient_storages(s.programs, s.recipe.grad_accumulation);
   std::vector<std::vector<Block>> gradients = gradient_blocks(s.programs, s.gradients);
   s.transient_bytes = 0;

@@ -58,7 +58,8 @@ std::vector<Piece> pieces_of(const std::vector<CompiledProgram>& programs, const
 }
 
 // The first and last use of each piece, by instruction; -1: none.
-std::vector<std::pair<int, int>> touches(const Program& p, ValueId root, const std::vector<Piece>& pieces) {
+std::vector<std::pair<int, int>> touches(const Program& p, ValueId root, const std::vector<Piece>& pieces,
+                                         const std::vector<int>& ends) {
   std::vector<std::pair<int, int>> out(pieces.size(), {-1, -1});
   auto touch = [&](ValueId v, int i) {
     if (v == no_value || p.at(v).layout.storage != root) return;
@@ -69,7 +70,7 @@ std::vector<std::pair<int, int>> touches(const Program& p, ValueId root, const s
     for (; at != pieces.end() && (v == root || at->begin < x.end); ++at) {
       auto& [first, last] = out[size_t(at - pieces.begin())];
       first = first < 0 ? i : first;
-      last = i;
+      last = std::max(last, ends[size_t(i)]);
     }
   };
   for (int i = 0; i < int(p.code.size()); ++i) {
@@ -146,6 +147,8 @@ static bool has_update(const std::vector<CompiledProgram>& programs) {
 std::vector<std::vector<Block>> gradient_blocks(const std::vector<CompiledProgram>& programs,
                                                 const std::vector<PersistentBlock>& storages) {
   std::vector<std::vector<Block>> out(programs.size());
+  std::vector<std::vector<int>> ends;
+  for (auto& c : programs) ends.push_back(ends_of_use(c.program));
   for (auto& storage : storages) {
     std::vector<Piece> pieces = pieces_of(programs, storage);
     const bool handed_on = is_handed_on(programs, storage) || !has_update(programs);
@@ -157,7 +160,7 @@ std::vector<std::vector<Block>> gradient_blocks(const std::vector<CompiledProgra
           out[p].push_back({name, root, storage.offset + from, to - from, first, last, Category::gradients});
       };
       ValueId root = program.find(storage.name);
-      auto when = root == no_value ? std::vector<std::pair<int, int>>() : touches(program, root, pieces);
+      auto when = root == no_value ? std::vector<std::pair<int, int>>() : touches(program, root, pieces, ends[p]);
       int64_t before = 0;
       for (size_t i = 0; i < pieces.size(); ++i) {
         add("between tensors of " + storage.name, no_value, before, pieces[i].begin, 0, end);

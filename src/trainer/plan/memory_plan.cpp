@@ -142,6 +142,25 @@ class TakenAddresses {
   std::vector<Interval> taken_;
 };
 
+constexpr int gradients_in_flight = 3, activations_in_flight = 2;
+
+// Whether it copies to host memory that is not an optimizer's state.
+bool sends_activation(const Instr& instr) {
+  return std::string_view(instr.op->name) == "copy_out" && (instr.in.size() == 1 || instr.in[1] == no_value);
+}
+
+// Limits the tensors waiting to be sent. The compute stream never waits for them, or only much
+// later, so they would occupy memory until then. Whatever takes their memory waits instead. After
+// the last ones, copies come back.
+int last_in_flight(const Program& p, size_t i, int most) {
+  int sent = 0;
+  const bool to_host = p.code[i].op->crosses_memories();
+  for (size_t k = i + 1; k < p.code.size(); ++k)
+    if ((p.code[k].stream == p.code[i].stream || (to_host && p.code[k].op->crosses_memories())) && ++sent == most)
+      return int(k);
+  return int(p.code.size()) - 1;
+}
+
 class Planner {
  public:
   Planner(const Program& p, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed)
@@ -215,47 +234,10 @@ class Planner {
       touch(v, std::max(n - 1, 0));
       if (p_.at(v).role != Role::output) kept_[size_t(storage(v))] = true;
     }
-    find_ends();
+    end_ = ends_of_use(p_);
     for (int i = 0; i < n; ++i)
       for (auto* list : {&p_.code[size_t(i)].in, &p_.code[size_t(i)].out})
         for (ValueId v : *list) touch(v, end_[size_t(i)]);
-  }
-
-  // Another stream may still be running an instruction until the compute stream waits for it. Only
-  // then is its memory free for the compute stream. Waits derived from addresses come later and can
-  // only add to these.
-  void find_ends() {
-    end_.resize(p_.code.size());
-    std::iota(end_.begin(), end_.end(), 0);
-    if (!has_several_streams(p_)) return;
-    HappensBefore ordered(p_, plan_waits(p_, accesses_by_storage(p_)));
-    for (size_t i = 0; i < end_.size(); ++i) {
-      if (p_.code[i].stream == Stream::compute) continue;
-      int after = ordered.first_after(int(i), Stream::compute);
-      end_[i] = after < 0 ? int(end_.size()) - 1 : after;
-      if (std::string_view(p_.code[i].op->name) == "reduce_scatter")
-        end_[i] = std::min(end_[i], last_in_flight(i, gradients_in_flight));
-      if (sends_activation(p_.code[i])) end_[i] = std::min(end_[i], last_in_flight(i, activations_in_flight));
-    }
-  }
-
-  static constexpr int gradients_in_flight = 3, activations_in_flight = 2;
-
-  // Whether it copies to host memory that is not an optimizer's state.
-  static bool sends_activation(const Instr& instr) {
-    return std::string_view(instr.op->name) == "copy_out" && (instr.in.size() == 1 || instr.in[1] == no_value);
-  }
-
-  // Limits the tensors waiting to be sent. The compute stream never waits for them, or only much
-  // later, so they would occupy memory until then. Whatever takes their memory waits instead. After
-  // the last ones, copies come back.
-  int last_in_flight(size_t i, int most) const {
-    int sent = 0;
-    const bool to_host = p_.code[i].op->crosses_memories();
-    for (size_t k = i + 1; k < p_.code.size(); ++k)
-      if ((p_.code[k].stream == p_.code[i].stream || (to_host && p_.code[k].op->crosses_memories())) && ++sent == most)
-        return int(k);
-    return int(p_.code.size()) - 1;
   }
 
   // Whether element i has the same place in both storages.
@@ -399,6 +381,23 @@ class Planner {
 };
 
 }  // namespace
+
+// Waits derived from addresses come later and can only add to the Program's own.
+std::vector<int> ends_of_use(const Program& p) {
+  std::vector<int> ends(p.code.size());
+  std::iota(ends.begin(), ends.end(), 0);
+  if (!has_several_streams(p)) return ends;
+  HappensBefore ordered(p, plan_waits(p, accesses_by_storage(p)));
+  for (size_t i = 0; i < ends.size(); ++i) {
+    if (p.code[i].stream == Stream::compute) continue;
+    int after = ordered.first_after(int(i), Stream::compute);
+    ends[i] = after < 0 ? int(ends.size()) - 1 : after;
+    if (std::string_view(p.code[i].op->name) == "reduce_scatter")
+      ends[i] = std::min(ends[i], last_in_flight(p, i, gradients_in_flight));
+    if (sends_activation(p.code[i])) ends[i] = std::min(ends[i], last_in_flight(p, i, activations_in_flight));
+  }
+  return ends;
+}
 
 MemoryPlan plan_memory(const Program& program, const std::vector<int64_t>& workspace, const std::vector<Block>& fixed) {
   return Planner(program, workspace, fixed).run();

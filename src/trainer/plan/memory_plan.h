@@ -45,6 +45,10 @@ struct MemoryPlan {
   CategoryBytes at_peak{};          // live bytes there, by category
 };
 
+// For each instruction, the last one that must not take its memory. Another stream may still be
+// running it until the compute stream waits for it: only then is the memory free. At most three
+// collectives of gradients and two activations on their way to the host hold memory.
+std::vector<int> ends_of_use(const Program& program);
 // workspace[i]: workspace bytes of instruction i. fixed: blocks with a given address
 // (plan/gradient_storage.h). Values in persistent or step-long storage are not placed here. Best
 // fit, longest-lived first; tries other orders if this wastes over 1%. Nearly linear in the number

@@ -97,6 +97,8 @@ void add_record(std::vector<WorkRecord>& to, const CUpti_Activity& record) {
       auto& r = reinterpret_cast<const CUpti_ActivityMemcpy5&>(record);
       return add(to, r, copy_name(r.copyKind));
     }
+    case CUPTI_ACTIVITY_KIND_MEMCPY2:
+      return add(to, reinterpret_cast<const CUpti_ActivityMemcpyPtoP4&>(record), "memcpy from another device");
     case CUPTI_ACTIVITY_KIND_MEMSET: return add(to, reinterpret_cast<const CUpti_ActivityMemset4&>(record), "memset");
     default: return;
   }
@@ -160,7 +162,8 @@ Cupti& Cupti::get() {
 
 void Cupti::record(bool on) {
   State& s = state();
-  for (auto kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET})
+  for (auto kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
+                    CUPTI_ACTIVITY_KIND_MEMSET})
     check_cupti(on ? s.f.enable(kind) : s.f.disable(kind), on ? "start of recording" : "end of recording");
 }
 

@@ -119,7 +119,9 @@
   KERNEL(take_counts)              \
   KERNEL(finish_step)              \
   KERNEL(all_reduce)               \
+  KERNEL(reduce_scatter_copies)    \
   KERNEL(reduce_scatter)           \
+  KERNEL(all_gather_copies)        \
   KERNEL(all_gather)               \
   KERNEL(own_share)                \
   KERNEL(gather_rows)              \

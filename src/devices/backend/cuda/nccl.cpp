@@ -195,8 +195,8 @@ class NcclCommunicator final : public Communicator {
     keep(nccl_.group_end());
     check(code, "all-to-all");
   }
-  void exchange(const void* out, int to, const void* place, void* in, int from, int64_t bytes) override {
-    if (!peers_->pull(stream_, place, to, in, from, bytes)) send_receive(out, to, in, from, bytes);
+  bool pull(const void* place, int to, void* in, int from, int64_t bytes) override {
+    return peers_->pull(stream_, place, to, in, from, bytes);
   }
   void released(const void* allocation, bool wait) override {
     if (!peers_->forget(allocation) || !wait || left_) return;

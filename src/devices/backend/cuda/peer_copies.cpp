@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "backend/cuda/kernel.h"
+#include "host/process.h"
 
 namespace crest::cuda {
 
@@ -67,13 +68,13 @@ CUstreamBatchMemOpParams wait(const uint32_t* flag, uint32_t value) {
 void enqueue(cudaStream_t stream, std::initializer_list<CUstreamBatchMemOpParams> operations) {
   std::vector<CUstreamBatchMemOpParams> list = operations;
   if (Driver::get()->memory_operations(stream, unsigned(list.size()), list.data(), 0) != CUDA_SUCCESS)
-    fail("the driver refused to wait for another rank's flag", "GPU", "Use --tensor-overlap off.");
+    fail("the driver refused to wait for another rank's flag", "GPU",
+         "Use --tensor-overlap off, --kernel all_gather=*.communicator and --kernel reduce_scatter=*.communicator.");
 }
 
 // By the stream itself, without a kernel: a kernel would wait for a free multiprocessor.
 void raise_and_wait(cudaStream_t stream, const uint32_t* there, const uint32_t* here) {
-  enqueue(stream, {write(there, 1), wait(here, 1)});
-  enqueue(stream, {write(here, 0)});
+  enqueue(stream, {write(there, 1), wait(here, 1), write(here, 0)});
 }
 
 // Of the allocation with this address.
@@ -82,6 +83,31 @@ char* beginning_of(const void* address) {
   const Driver* driver = Driver::get();
   if (!driver || driver->range(&base, nullptr, number(address)) != CUDA_SUCCESS) return nullptr;
   return reinterpret_cast<char*>(base);
+}
+
+// What a rank tells the others of an allocation. Texts of all ranks have one length.
+struct Given {
+  bool can = false;
+  char boot[40] = {};  // id of the host's boot: a handle means nothing on another host
+  size_t bytes = 0;
+  cudaIpcMemHandle_t handle = {};
+
+  std::string text() const { return {reinterpret_cast<const char*>(this), sizeof *this}; }
+  static Given of(const std::string& text) {
+    Given g;
+    std::memcpy(&g, text.data(), sizeof g);
+    return g;
+  }
+};
+
+Given given(char* base) {
+  Given g;
+  const std::string boot = this_process().boot;
+  std::memcpy(g.boot, boot.data(), std::min(boot.size(), sizeof g.boot));
+  g.can = base && reinterpret_cast<uintptr_t>(base) % block == 0 &&
+          Driver::get()->range(nullptr, &g.bytes, number(base)) == CUDA_SUCCESS &&
+          cudaIpcGetMemHandle(&g.handle, base) == cudaSuccess;
+  return g;
 }
 
 bool is_captured(cudaStream_t stream) {
@@ -106,17 +132,16 @@ void PeerCopies::unmap(Mapped& m) const {
 const PeerCopies::Mapped& PeerCopies::mapped(char* base) {
   if (auto it = allocations_.find(base); it != allocations_.end()) return it->second;
   Mapped m(static_cast<size_t>(ranks_), nullptr);
-  cudaIpcMemHandle_t handle = {};
-  bool ok = base && reinterpret_cast<uintptr_t>(base) % block == 0 && cudaIpcGetMemHandle(&handle, base) == cudaSuccess;
-  std::string own(1 + sizeof handle, ok ? '1' : '0');
-  std::memcpy(own.data() + 1, &handle, sizeof handle);
-  const std::vector<std::string> handles = gather_(own);
-  for (auto& h : handles) ok &= h[0] == '1';
+  const Given own = given(base);
+  std::vector<Given> all;
+  for (auto& text : gather_(own.text())) all.push_back(Given::of(text));
+  bool ok = std::all_of(all.begin(), all.end(), [&](auto& g) {
+    return g.can && g.bytes == own.bytes && std::memcmp(g.boot, own.boot, sizeof g.boot) == 0;
+  });
   for (int r = 0; ok && r < ranks_; ++r) {
     if (r == rank_) continue;
-    std::memcpy(&handle, handles[size_t(r)].data() + 1, sizeof handle);
     void* there = nullptr;
-    ok = cudaIpcOpenMemHandle(&there, handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
+    ok = cudaIpcOpenMemHandle(&there, all[size_t(r)].handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
     m[size_t(r)] = static_cast<char*>(there);
   }
   cudaGetLastError();  // a refusal is an answer

@@ -21,6 +21,7 @@ class PeerCopies {
   // Copies what rank `from` has at this place of its memory, as an address here, while rank `to`
   // copies from here. False, on all ranks, and nothing was done: their memory cannot be mapped, or
   // this is the first exchange in an allocation and is captured. All ranks have allocated alike.
+  // They use one stream at a time.
   bool pull(void* stream, const void* place, int to, void* in, int from, int64_t bytes);
   // Before memory is freed: the address that its allocation returned. Whether others may have
   // mapped it: they must have forgotten it first.

@@ -56,7 +56,8 @@ void launch_copies(const KernelCall& c) {
   const int64_t further = x.offset_on(e.from) - x.offset_on(c.index());
   const char* place = c.input<char>(0) + further * int64_t(size_of(x.dtype));
   c.group().set_stream(c.stream);
-  c.group().exchange(c.in[0], e.to, place, c.out[0], e.from, x.bytes());
+  if (!c.group().pull(place, e.to, c.out[0], e.from, x.bytes()))
+    c.group().send_receive(c.in[0], e.to, c.out[0], e.from, x.bytes());
 }
 
 void launch_join(const KernelCall& c) {
