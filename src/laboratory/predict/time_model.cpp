@@ -315,7 +315,7 @@ const TimeModel::Fit* TimeModel::stand_in(const Fits& fits, const std::string& k
   return nullptr;
 }
 
-StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
+StepPrediction TimeModel::predict(const Fits& fits, const Work& work, double waits_ms) {
   std::vector<std::pair<double, bool>> ms;  // by row; whether its class was measured
   std::vector<bool> limited;                // by row: a product, so the clock counts
   for (auto& row : work.rows) {
@@ -336,7 +336,8 @@ StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
     sum += ms[row].first * calls, all += calls;
     if (limited[row]) products += ms[row].first * calls;
   }
-  const double slower = clock_factor(dot({sum, all, 1}, fits.step), sum > 0 ? products / sum : 0);
+  const double slower =
+      clock_factor(dot({sum, all, 1}, fits.step) + waits_ms, sum > 0 ? products / (sum + waits_ms) : 0);
   for (size_t i = 0; i < ms.size(); ++i)
     if (limited[i]) ms[i].first *= slower;
   StepPrediction p;
@@ -376,10 +377,10 @@ const TimeModel::Fits& TimeModel::fits() const {
   return fits_;
 }
 
-StepPrediction TimeModel::predict(const Work& given) const {
+StepPrediction TimeModel::predict(const Work& given, double waits_ms) const {
   Work work = given;
   set_limits(work.rows);
-  StepPrediction p = predict(fits(), work);
+  StepPrediction p = predict(fits(), work, waits_ms);
   double half = range_ + (1 - p.known) * std::log(unmeasured);
   p.low_ms = p.ms * std::exp(-half), p.high_ms = p.ms * std::exp(half);
   return p;
