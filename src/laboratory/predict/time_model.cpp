@@ -98,7 +98,8 @@ std::string key_of(const ProfileInstr& r) {
 // less work after the matmul but the same time per FLOP, or one that also reads and writes at its
 // end (docs/develop/kernels.md, SwiGLU on Hopper: within 14% of three sizes); or one that writes
 // other bytes; then the same kernel with an fp32 result. Attention to shared sequences is done by
-// the same kernels. For heads of 128 Crest's own are 13% slower than cuDNN's (docs/develop/kernels.md).
+// the same kernels. For heads of 128 Crest's own are 13% slower than cuDNN's
+// (docs/develop/kernels.md).
 std::vector<std::string> stand_ins(const std::string& key) {
   constexpr std::pair<std::string_view, std::string_view> kernels[] = {
       {"cuda.linear_swiglu.sm90 ", "cuda.linear.sm90_or_cublaslt "},
