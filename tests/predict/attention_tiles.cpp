@@ -62,7 +62,7 @@ TEST(AttentionTiles, OfALongSequenceAreItsFlops) {
   EXPECT_NEAR(tile_factor({1, 65536, 131072, 32, 8, 64}, 132), 1, 0.02) << "shared by two ranks";
 }
 
-// 8 key heads of 16 tiles are fewer than the multiprocessors: the longest tile takes twice the mean.
+// 8 key heads of 16 tiles are fewer than the multiprocessors: the longest takes twice the mean.
 TEST(AttentionTiles, LeaveMultiprocessorsIdle) {
   const AttentionShape few = {1, 2048, 2048, 32, 8, 64, 0, true}, many = {16, 2048, 2048, 32, 8, 64, 0, true};
   EXPECT_GT(tile_factor(few, 132) / tile_factor(few, 0), 1.4);

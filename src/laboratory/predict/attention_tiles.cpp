@@ -65,8 +65,8 @@ struct Tiles {
   }
 };
 
-// The time of the multiprocessor with the most work over the mean. in_turns: blocks take items there
-// and back again. Else each takes the next one when it is done.
+// The time of the multiprocessor with the most work over the mean. in_turns: blocks take items
+// there and back again. Else each takes the next one when it is done.
 double longest_over_mean(const std::vector<double>& items, int64_t heads, bool in_turns, int64_t multiprocessors) {
   const int64_t count = int64_t(items.size()) * heads;
   double sum = 0;

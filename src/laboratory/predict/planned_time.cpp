@@ -19,7 +19,9 @@ namespace crest {
 
 using Json = nlohmann::ordered_json;
 
-PlannedTime planned_time(const CompiledSession& session, const Calibration& calibration, const DataSheet* sheet) {
+// waits_ms: as in TimeModel::predict.
+static PlannedTime time_with(const CompiledSession& session, const Calibration& calibration, const DataSheet* sheet,
+                             double waits_ms) {
   PlannedTime t;
   set_work(t, session);
   RankTimes ranks(session, &calibration.collectives, sheet);
@@ -36,7 +38,7 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
       rows.push_back(&row);
     }
   }
-  StepPrediction step = calibration.times.predict(own);
+  StepPrediction step = calibration.times.predict(own, waits_ms);
   t.measured_share = step.known;
   double sum = 0;
   for (double ms : step.instr_ms) sum += ms;
@@ -50,6 +52,12 @@ PlannedTime planned_time(const CompiledSession& session, const Calibration& cali
   t.spread = step_spread(session.device, &calibration.times);
   t.peak = calibration.times.rate(session.recipe.precision) * t.ranks;
   return t;
+}
+
+// While a rank waits, it draws less power, so its products run at a higher clock.
+PlannedTime planned_time(const CompiledSession& session, const Calibration& calibration, const DataSheet* sheet) {
+  PlannedTime t = time_with(session, calibration, sheet, 0);
+  return t.collectives_ms > 0 ? time_with(session, calibration, sheet, t.collectives_ms) : t;
 }
 
 Json profile_document(const PlannedTime& t, const CompiledSession& session, const Calibration& c) {

@@ -98,7 +98,8 @@ std::string key_of(const ProfileInstr& r) {
 // less work after the matmul but the same time per FLOP, or one that also reads and writes at its
 // end (docs/develop/kernels.md, SwiGLU on Hopper: within 14% of three sizes); or one that writes
 // other bytes; then the same kernel with an fp32 result. Attention to shared sequences is done by
-// the same kernels. For heads of 128 Crest's own are 13% slower than cuDNN's (docs/develop/kernels.md).
+// the same kernels. For heads of 128 Crest's own are 13% slower than cuDNN's
+// (docs/develop/kernels.md).
 std::vector<std::string> stand_ins(const std::string& key) {
   constexpr std::pair<std::string_view, std::string_view> kernels[] = {
       {"cuda.linear_swiglu.sm90 ", "cuda.linear.sm90_or_cublaslt "},
@@ -315,7 +316,7 @@ const TimeModel::Fit* TimeModel::stand_in(const Fits& fits, const std::string& k
   return nullptr;
 }
 
-StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
+StepPrediction TimeModel::predict(const Fits& fits, const Work& work, double waits_ms) {
   std::vector<std::pair<double, bool>> ms;  // by row; whether its class was measured
   std::vector<bool> limited;                // by row: a product, so the clock counts
   for (auto& row : work.rows) {
@@ -336,7 +337,8 @@ StepPrediction TimeModel::predict(const Fits& fits, const Work& work) {
     sum += ms[row].first * calls, all += calls;
     if (limited[row]) products += ms[row].first * calls;
   }
-  const double slower = clock_factor(dot({sum, all, 1}, fits.step), sum > 0 ? products / sum : 0);
+  const double slower =
+      clock_factor(dot({sum, all, 1}, fits.step) + waits_ms, sum > 0 ? products / (sum + waits_ms) : 0);
   for (size_t i = 0; i < ms.size(); ++i)
     if (limited[i]) ms[i].first *= slower;
   StepPrediction p;
@@ -376,10 +378,10 @@ const TimeModel::Fits& TimeModel::fits() const {
   return fits_;
 }
 
-StepPrediction TimeModel::predict(const Work& given) const {
+StepPrediction TimeModel::predict(const Work& given, double waits_ms) const {
   Work work = given;
   set_limits(work.rows);
-  StepPrediction p = predict(fits(), work);
+  StepPrediction p = predict(fits(), work, waits_ms);
   double half = range_ + (1 - p.known) * std::log(unmeasured);
   p.low_ms = p.ms * std::exp(-half), p.high_ms = p.ms * std::exp(half);
   return p;

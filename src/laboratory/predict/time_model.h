@@ -66,9 +66,10 @@ class TimeModel {
   int64_t multiprocessors() const { return multiprocessors_; }
   void set_multiprocessors(int64_t count);
 
-  // Needs at least one measured step.
-  StepPrediction predict(const Work& work) const;
-  StepPrediction predict(const Profile& rows) const { return predict(prepare(rows)); }
+  // Needs at least one measured step. waits_ms: time between the instructions in which the GPU
+  // multiplies nothing, such as exposed collectives. It is not part of the step.
+  StepPrediction predict(const Work& work, double waits_ms = 0) const;
+  StepPrediction predict(const Profile& rows, double waits_ms = 0) const { return predict(prepare(rows), waits_ms); }
   // Standard deviation of a rank's step over its mean: the median of the measured steps, without
   // outliers of a busy machine. 0: no step has enough samples.
   double spread() const;
@@ -114,7 +115,7 @@ class TimeModel {
   const Fits& fits() const;
   // Of a similar class, for an unmeasured one; null: none.
   static const Fit* stand_in(const Fits& fits, const std::string& key);
-  static StepPrediction predict(const Fits& fits, const Work& work);
+  static StepPrediction predict(const Fits& fits, const Work& work, double waits_ms = 0);
   void set_limits(std::vector<Row>& rows) const;
   void set_tiles(CallTime& call) const;
   void set_tiles(Step& step) const;
