@@ -104,7 +104,8 @@ std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t lim
                             {"precision", {precision}},
                             {"recompute", {slice.recompute}},
                             {"optimizer", {slice.optimizer}},
-                            {"attention", {slice.attention}}});
+                            {"attention", {slice.attention}},
+                            {"gradient-overlap", {"off"}}});  // kernels are timed alone
       r.model.layers = slice.layers ? slice.layers : r.model.layers;
       r.model.context = std::max<int64_t>(r.model.context, slice.seq);
       r.seq = slice.seq;

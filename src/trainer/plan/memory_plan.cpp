@@ -236,19 +236,20 @@ class Planner {
       if (std::string_view(p_.code[i].op->name) == "reduce_scatter")
         end_[i] = std::min(end_[i], last_in_flight(i, gradients_in_flight));
       if (sends_activation(p_.code[i])) end_[i] = std::min(end_[i], last_in_flight(i, activations_in_flight));
+      if (p_.code[i].stream == Stream::gradients) end_[i] = std::min(end_[i], last_in_flight(i, products_in_flight));
     }
   }
 
-  static constexpr int gradients_in_flight = 3, activations_in_flight = 2;
+  static constexpr int gradients_in_flight = 3, activations_in_flight = 2, products_in_flight = 4;
 
   // Whether it copies to host memory that is not an optimizer's state.
   static bool sends_activation(const Instr& instr) {
     return std::string_view(instr.op->name) == "copy_out" && (instr.in.size() == 1 || instr.in[1] == no_value);
   }
 
-  // Limits the tensors waiting to be sent. The compute stream never waits for them, or only much
-  // later, so they would occupy memory until then. Whatever takes their memory waits instead. After
-  // the last ones, copies come back.
+  // Limits the tensors waiting to be sent, and the inputs of gradients on their own stream. The
+  // compute stream never waits for them, or only much later, so they would occupy memory until
+  // then. Whatever takes their memory waits instead. After the last ones, copies come back.
   int last_in_flight(size_t i, int most) const {
     int sent = 0;
     const bool to_host = p_.code[i].op->crosses_memories();
@@ -317,12 +318,31 @@ class Planner {
     for (size_t v = 0; v < p_.values.size(); ++v)
       if (storage(ValueId(v)) != ValueId(v))
         plan_.block_of_value[v] = plan_.block_of_value[size_t(storage(ValueId(v)))];
+    const int shared = make_shared_workspace();
     for (size_t i = 0; i < p_.code.size(); ++i) {
       if (workspace_[i] <= 0) continue;
+      if (p_.code[i].stream == Stream::gradients) {
+        plan_.block_of_instr[i] = shared;
+        continue;
+      }
       plan_.block_of_instr[i] = int(plan_.blocks.size());
       plan_.blocks.push_back({fmt::format("workspace of {}", p_.code[i].op->name), no_value, 0, aligned(workspace_[i]),
                               int(i), end_[i], communicates(int(i)) ? Category::comm_buffers : Category::workspace});
     }
+  }
+
+  // The workspace of all instructions on the stream of gradients, since they run one after the
+  // other; -1: they need none. One for each would be alive as long as their inputs.
+  int make_shared_workspace() {
+    Block all{"workspace of gradients", no_value, 0, 0, -1, 0, Category::workspace};
+    for (size_t i = 0; i < p_.code.size(); ++i) {
+      if (p_.code[i].stream != Stream::gradients || workspace_[i] <= 0) continue;
+      if (all.first < 0) all.first = int(i);
+      all.bytes = std::max(all.bytes, aligned(workspace_[i])), all.last = std::max(all.last, end_[i]);
+    }
+    if (all.bytes == 0) return -1;
+    plan_.blocks.push_back(all);
+    return int(plan_.blocks.size()) - 1;
   }
 
   using Before = bool (*)(const Block&, const Block&);
