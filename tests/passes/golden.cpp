@@ -74,6 +74,7 @@ std::vector<Golden> golden_cases() {
   auto int8 = [](Recipe& r) { r.pass_settings["weights"] = "int8"; };
   auto lora = [](Recipe& r) { r.model.lora.rank = 2, r.model.lora.targets = "attn.qkv"; };
   auto base = [=](Recipe& r, const char* weights) { lora(r), r.pass_settings["base-weights"] = weights; };
+  auto overlap = [](Recipe& r) { r.fusion = "on", r.pass_settings["gradient-overlap"] = "on"; };
   auto dropped = [](const char* recompute) {
     return [=](Recipe& r) { r.fusion = "on", r.model.dropout = 0.1, r.recompute = recompute; };
   };
@@ -239,6 +240,13 @@ std::vector<Golden> golden_cases() {
       {"forward_half.fused.autocast", "forward_half",
        [=](Recipe& r) { fusion_on(r), r.precision = "bf16", r.policy = "autocast", r.recompute = "pointwise"; }, true,
        train, true, false},
+      {"gradient_overlap", "gradient_overlap", overlap},
+      {"gradient_overlap.lora.next", "gradient_overlap",
+       [=](Recipe& r) {
+         overlap(r), lora(r), micro_steps(r);
+         r.recompute = "pointwise";
+       },
+       true, train, false, false},
       {"lanes", "lanes", buckets},
       {"tensor_overlap", "tensor_overlap",
        [=](Recipe& r) { fusion_on(r), tensor(r), r.pass_settings["tensor-overlap"] = "rows"; }, true},
@@ -324,6 +332,7 @@ class Passes : public ::testing::TestWithParam<Golden> {
     PassContext c = {recipe_, GetParam().kind, GetParam().first, GetParam().last};
     if (GetParam().pass == "row_pitch") c.row_alignment = 16;
     c.forward_only = GetParam().pass == "forward_half";
+    c.concurrent_kernels = GetParam().pass == "gradient_overlap";
     c.stage = GetParam().stage;
     static const std::set<std::string> for_kernels = {"swiglu", "epilogues", "dropout", "quantization", "fused_update"};
     if (for_kernels.count(GetParam().pass)) c.kernel_for = [](const Program&, const Instr&) { return "a kernel"; };

@@ -58,17 +58,21 @@ std::vector<Recipe> data_parallel_recipes(Which which = Which::all) {
   return list;
 }
 
-// Spreads of instructions over streams: gradients reduced in buckets, one by one, or additionally
-// everything else on random streams.
+// Spreads of instructions over streams: gradients reduced in buckets and made on a stream of their
+// own, if the device has concurrent kernels; reduced one by one; or additionally everything else on
+// random streams.
 enum class Spread { buckets, one_by_one, random };
 constexpr Spread spreads[] = {Spread::buckets, Spread::one_by_one, Spread::random};
-CompiledSession compiled(Recipe r, Spread how, uint64_t seed) {
+CompiledSession compiled(Recipe r, Spread how, uint64_t seed, const Device& device = this_cpu(2)) {
   r.pass_settings["reduce"] = how == Spread::buckets ? "bucket" : "overlap";
   r.pass_settings["bucket"] = "600B";
-  CompiledSession s = compile(r, this_cpu(2), session_programs(r, train_and_validate()));
+  if (how == Spread::buckets) r.pass_settings["gradient-overlap"] = "on";
+  CompiledSession s = compile(r, device, session_programs(r, train_and_validate()));
   if (how == Spread::random) use_random_streams(s, seed);
   return s;
 }
+
+Device device_of(Spread how) { return how == Spread::buckets ? emulated_gpu(2) : this_cpu(2); }
 
 bool conflict(const std::vector<Access>& a, const std::vector<Access>& b) {
   for (auto& x : a)
@@ -185,20 +189,22 @@ Launched launch(const CompiledProgram& c, const Accesses& a, int skipped = -1) {
 }  // namespace
 
 TEST(Waits, EveryPairThatSharesMemoryIsInOrder) {
-  int several = 0, shared = 0;
+  int several = 0, shared = 0, gradients = 0;
   for (const Recipe& r : data_parallel_recipes(Which::third))
     for (Spread how : spreads) {
       SCOPED_TRACE(testing::Message() << text_of(r) << " spread " << int(how));
-      CompiledSession s = compiled(r, how, 1);
+      CompiledSession s = compiled(r, how, 1, device_of(how));
       for (auto& c : s.programs) {
         Accesses a = accesses_by_address(s, c);
         Pairs found = pairs(c.program, a, c.waits);
         ASSERT_EQ(found.unordered, 0) << c.spec.name;
         shared += found.all, several += has_several_streams(c.program);
+        for (auto& instr : c.program.code) gradients += how == Spread::buckets && instr.stream == Stream::gradients;
         EXPECT_EQ(c.waits.size(), has_several_streams(c.program) ? c.program.code.size() : 0) << c.spec.name;
       }
     }
   EXPECT_GT(several, 170);
+  EXPECT_GT(gradients, 500);
   EXPECT_GT(shared, 35'000) << "too little is shared to prove anything";
 }
 
@@ -209,7 +215,7 @@ TEST(Waits, WithoutAnyOneOfThemTheCheckFails) {
     if (r.precision != "bf16" || r.recompute != "pointwise" || r.optimizer != "adamw") continue;
     for (Spread how : spreads) {
       SCOPED_TRACE(testing::Message() << text_of(r) << " spread " << int(how));
-      CompiledSession s = compiled(r, how, 2);
+      CompiledSession s = compiled(r, how, 2, device_of(how));
       for (auto& c : s.programs) {
         Accesses a = accesses_by_address(s, c);
         ASSERT_FALSE(refused(c.program, a, c.waits));
@@ -236,7 +242,7 @@ TEST(Waits, LaunchesKeepTheOrder) {
     if (r.precision != "fp32" || r.recompute != "none" || r.optimizer == "adafactor") continue;
     for (Spread how : spreads) {
       SCOPED_TRACE(testing::Message() << text_of(r) << " spread " << int(how));
-      CompiledSession s = compiled(r, how, 3);
+      CompiledSession s = compiled(r, how, 3, device_of(how));
       for (auto& c : s.programs) {
         Accesses a = accesses_by_address(s, c);
         Launched all = launch(c, a);

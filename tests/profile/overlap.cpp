@@ -62,6 +62,24 @@ TEST(Overlap, WhatAKernelOverlapsIsHidden) {
       << text;
 }
 
+// A gradient on a stream of its own is hidden by the compute stream, not by communication.
+TEST(Overlap, GradientsAreHiddenByTheComputeStream) {
+  Profile p;
+  p.instrs = {row("compute", "contraction", 3), row("gradients", "contraction", 4), row("comm", "communication", 2)};
+  p.intervals = {interval(0, 7, 0, 3), interval(1, 8, 2, 4), interval(2, 9, 4, 2)};
+  auto list = gradient_times(p);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_DOUBLE_EQ(list[0].hidden_ms, 1);
+  EXPECT_DOUBLE_EQ(list[0].exposed_ms, 3);
+  EXPECT_DOUBLE_EQ(communication_times(p).at(0).hidden_ms, 2) << "gradients hide communication";
+  EXPECT_EQ(to_json(summary_of(p))["gradient_stream_ms"], 4);
+  EXPECT_EQ(to_json(summary_of(p))["gradient_stream_hidden_ms"], 1);
+  std::string text = profile_summary(p, {});
+  EXPECT_NE(text.find("gradient stream    4.000 ms: 1.000 ms while the compute stream runs, 3.000 ms alone"),
+            std::string::npos)
+      << text;
+}
+
 // The kept step is one of many: its shares divide the mean.
 TEST(Overlap, SharesOfTheKeptStepDivideTheMean) {
   Profile p;

@@ -38,7 +38,7 @@ class StreamClock {
   // rows: of the Program's instructions in the profile, -1 for none.
   StreamClock(const CompiledProgram& program, const Profile& profile, const std::vector<int>& rows, double factor)
       : p_(program), profile_(profile), rows_(rows), factor_(factor), ended_(rows.size(), false) {
-    for (size_t i = 0; i < rows.size(); ++i) queues_[size_t(program.program.code[i].stream)].push_back(int(i));
+    for (size_t i = 0; i < rows.size(); ++i) queues_[queue_of(int(i))].push_back(int(i));
     for (size_t i = 0; i < rows.size(); ++i) left_.push_back(alone(int(i)));
   }
 
@@ -73,6 +73,12 @@ class StreamClock {
 
  private:
   const ProfileInstr& row(int i) const { return profile_.instrs[size_t(rows_[size_t(i)])]; }
+  // Gradients on their own stream count as computation in series
+  // (docs/results/h200/small_steps.md).
+  size_t queue_of(int i) const {
+    const Stream stream = p_.program.code[size_t(i)].stream;
+    return size_t(stream == Stream::gradients ? Stream::compute : stream);
+  }
   double alone(int i) const {
     // Copies between host and device have a model of their own.
     if (rows_[size_t(i)] < 0 || crosses_host_link(row(i))) return 0;
@@ -100,7 +106,7 @@ class StreamClock {
   }
   void end(int i) {
     ended_[size_t(i)] = true;
-    ++at_[size_t(p_.program.code[size_t(i)].stream)];
+    ++at_[queue_of(i)];
   }
 
   const CompiledProgram& p_;

@@ -1,6 +1,7 @@
 #include "profile/overlap.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 namespace crest {
@@ -35,26 +36,39 @@ double overlap_of(const std::vector<TimeSpan>& a, const std::vector<TimeSpan>& b
 
 bool communicates(const ProfileInstr& r) { return r.stream == "comm" || r.op_class == "communication"; }
 
-std::vector<CommunicationTime> communication_times(const Profile& p) {
-  std::map<int, std::vector<TimeSpan>> communication;
-  std::vector<TimeSpan> computation;
+// Times of the rows of one kind, while rows of the other kind ran or not.
+static std::vector<CommunicationTime> times_next_to(const Profile& p,
+                                                    const std::function<bool(const ProfileInstr&)>& listed,
+                                                    const std::function<bool(const ProfileInstr&)>& hides) {
+  std::map<int, std::vector<TimeSpan>> own;
+  std::vector<TimeSpan> others;
   for (auto& i : p.intervals) {
     if (i.instr < 0) continue;
     TimeSpan span = {i.start_ms, i.start_ms + i.ms};
-    if (communicates(p.instrs[size_t(i.instr)]))
-      communication[i.instr].push_back(span);
-    else
-      computation.push_back(span);
+    const ProfileInstr& row = p.instrs[size_t(i.instr)];
+    if (listed(row))
+      own[i.instr].push_back(span);
+    else if (hides(row))
+      others.push_back(span);
   }
-  computation = merged(std::move(computation));
+  others = merged(std::move(others));
   std::vector<CommunicationTime> list;
   for (size_t i = 0; i < p.instrs.size(); ++i) {
-    if (!communicates(p.instrs[i])) continue;
-    std::vector<TimeSpan> spans = merged(communication[int(i)]);
-    double all = length_of(spans), share = all > 0 ? overlap_of(spans, computation) / all : 0;
+    if (!listed(p.instrs[i])) continue;
+    std::vector<TimeSpan> spans = merged(own[int(i)]);
+    double all = length_of(spans), share = all > 0 ? overlap_of(spans, others) / all : 0;
     list.push_back({int(i), p.instrs[i].ms * share, p.instrs[i].ms * (1 - share)});
   }
   return list;
+}
+
+std::vector<CommunicationTime> communication_times(const Profile& p) {
+  return times_next_to(p, communicates, [](auto&) { return true; });
+}
+
+std::vector<CommunicationTime> gradient_times(const Profile& p) {
+  return times_next_to(
+      p, [](auto& r) { return r.stream == "gradients"; }, [](auto& r) { return r.stream == "compute"; });
 }
 
 }  // namespace crest

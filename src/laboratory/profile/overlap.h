@@ -27,5 +27,7 @@ struct CommunicationTime {
   double hidden_ms = 0, exposed_ms = 0;
 };
 std::vector<CommunicationTime> communication_times(const Profile& profile);
+// The same for gradients on a stream of their own: hidden while the compute stream ran.
+std::vector<CommunicationTime> gradient_times(const Profile& profile);
 
 }  // namespace crest

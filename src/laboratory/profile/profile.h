@@ -32,7 +32,7 @@ struct ProfileInstr {
   std::vector<std::string> parts;   // operations of a fused instruction's body
   std::string kernel;               // Crest's kernel: "cuda.linear.cublaslt"
   std::string phase;                // forward, recompute, backward, update
-  std::string stream;               // compute, comm, copy, copy_back; in JSON `lane`
+  std::string stream;               // compute, comm, copy, copy_back, gradients; in JSON `lane`
   std::string op_class;             // program/op.h: contraction, attention, normalization, ...
   std::vector<std::string> scopes;  // origin: "h.3.attn.qkv"
   int layer = -1;                   // -1: outside the layers

@@ -55,6 +55,7 @@ ProfileSummary summary_of(const Profile& p) {
     if (r.op == "matmul") add(f.products, r);
   }
   for (auto& c : communication_times(p)) f.hidden_ms += c.hidden_ms, f.exposed_ms += c.exposed_ms;
+  for (auto& g : gradient_times(p)) f.gradients_ms += g.hidden_ms + g.exposed_ms, f.gradients_hidden_ms += g.hidden_ms;
   f.launches = p.launches;
   f.idle_ms = p.idle_ms;
   add_idle(f, p);
@@ -72,6 +73,8 @@ Json to_json(const ProfileSummary& f) {
           {"communication_ms", f.communication_ms},
           {"communication_hidden_ms", f.hidden_ms},
           {"communication_exposed_ms", f.exposed_ms},
+          {"gradient_stream_ms", f.gradients_ms},
+          {"gradient_stream_hidden_ms", f.gradients_hidden_ms},
           {"contractions", pair(f.contractions)},
           {"attention", pair(f.attention)},
           {"softmax", pair(f.softmax)},

@@ -17,8 +17,9 @@ struct TimeAndFlops {
 struct ProfileSummary {
   double total_ms = 0, floor_ms = 0;
   double forward_ms = 0, recompute_ms = 0, backward_ms = 0, update_ms = 0, communication_ms = 0;
-  double hidden_ms = 0, exposed_ms = 0;    // parts of communication_ms (profile/overlap.h)
-  TimeAndFlops contractions;               // matmuls, including those in naive attention
+  double hidden_ms = 0, exposed_ms = 0;              // parts of communication_ms (profile/overlap.h)
+  double gradients_ms = 0, gradients_hidden_ms = 0;  // on a stream of their own, and while the compute stream ran
+  TimeAndFlops contractions;                         // matmuls, including those in naive attention
   TimeAndFlops attention;                  // everything between the projections: fused, or naive in all its parts
   TimeAndFlops softmax, products;          // of naive attention; no rows otherwise
   int64_t launches = 0, idle_periods = 0;  // periods of the kept step without any work

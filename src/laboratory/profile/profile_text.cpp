@@ -259,6 +259,9 @@ std::string profile_summary(const Profile& p, const ProfileView& view) {
   if (f.communication_ms > 0)
     text += fmt::format("communication      {} ms: {} ms while other instructions run, {} ms exposed\n",
                         ms(f.communication_ms), ms(f.hidden_ms), ms(f.exposed_ms));
+  if (f.gradients_ms > 0)
+    text += fmt::format("gradient stream    {} ms: {} ms while the compute stream runs, {} ms alone\n",
+                        ms(f.gradients_ms), ms(f.gradients_hidden_ms), ms(f.gradients_ms - f.gradients_hidden_ms));
   text += fmt::format("launches           {}, mean {:.1f} us; idle {} ms ({}) in {} gaps, the largest {:.1f} us\n",
                       f.launches, f.launches ? 1e3 * p.busy_ms / double(f.launches) : 0, ms(f.idle_ms),
                       percent(f.idle_ms, p.span_ms), f.idle_periods, 1e3 * f.longest_idle_ms);

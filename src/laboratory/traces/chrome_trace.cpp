@@ -82,7 +82,8 @@ class Writer {
     if (gpu()) process(0, "crest", "GPU 0", 2);
     std::set<TraceTrack> tracks;
     for (auto& s : slices_) tracks.insert(s.track);
-    static const char* names[] = {"", "step, calls, phases, instructions", "communication", "copies", "copies back"};
+    static const char* names[] = {
+        "", "step, calls, phases, instructions", "communication", "copies", "copies back", "gradients"};
     for (auto& t : tracks) {
       int number = t.thread % overflow_threads;
       std::string name = t.process == host_process ? names[number] : fmt::format("stream {}", number);

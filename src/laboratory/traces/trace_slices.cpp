@@ -18,7 +18,7 @@ using Args = nlohmann::ordered_json;
 int64_t ns(double ms) { return std::llround(ms * 1e6); }
 
 int thread_of(const std::string& stream) {
-  return stream == "comm" ? 2 : stream == "copy" ? 3 : stream == "copy_back" ? 4 : 1;
+  return stream == "comm" ? 2 : stream == "copy" ? 3 : stream == "copy_back" ? 4 : stream == "gradients" ? 5 : 1;
 }
 
 // Kineto's category of device work.

@@ -117,7 +117,8 @@ std::vector<CalibrationStep> calibration_steps(const Device& device, int64_t lim
                             {"precision", {precision}},
                             {"recompute", {slice.recompute}},
                             {"optimizer", {slice.optimizer}},
-                            {"attention", {slice.attention}}});
+                            {"attention", {slice.attention}},
+                            {"gradient-overlap", {"off"}}});  // kernels are timed alone
       if (std::string_view(slice.optimizer) == bf16_states) settings_of(r).apply({{"grad-dtype", {"bf16"}}});
       if (slice.vocab) r.model.vocab = slice.vocab;
       r.model.layers = slice.layers ? slice.layers : r.model.layers;

@@ -31,6 +31,7 @@ void KnownTimes::complete(const Recipe& recipe, int ranks, const ProcessRuns& ru
     say("profiling a step of one rank ...");
     int threads = gpus ? 0 : device_.threads;
     calibration_.sources.push_back(source_here(device_));
+    one.pass_settings["gradient-overlap"] = "off";  // kernels are timed alone
     calibration_.add(runs.profile(one, o_.max_seconds, threads));
     Recipe small = one;
     small.batch = small.grad_accumulation = 1;

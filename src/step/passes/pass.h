@@ -32,6 +32,8 @@ struct PassContext {
   // Seconds of an instruction by its roofline on the device. Null: no device is known.
   std::function<double(const Program&, const Instr&)> seconds_for = nullptr;
   double host_link = 0;  // bytes/s of the link to host memory in one direction
+  // The device runs kernels of two streams at once, each with the multiprocessors it can use.
+  bool concurrent_kernels = false;
 
   // The value of a setting (see pass_setting()), or its default.
   std::string setting(std::string_view name) const;

@@ -42,6 +42,7 @@ void overlap_tensor(Program&, const PassContext&);
 void shard(Program&, const PassContext&);
 void offload(Program&, const PassContext&);
 void join_update_quantization(Program&, const PassContext&);
+void overlap_gradients(Program&, const PassContext&);
 void assign_streams(Program&, const PassContext&);
 void keep_forward_half(Program&, const PassContext&);
 void prune(Program&, const PassContext&);
@@ -67,6 +68,7 @@ const std::vector<Setting>& fusion_settings();
 const std::vector<Setting>& tensor_overlap_settings();
 const std::vector<Setting>& shard_settings();
 const std::vector<Setting>& offload_settings();
+const std::vector<Setting>& gradient_overlap_settings();
 
 const std::vector<Pass>& pipeline() {
   static const std::vector<Pass> passes = {
@@ -152,6 +154,11 @@ const std::vector<Pass>& pipeline() {
        join_update_quantization},
       {"forward_half", "phase forward-saved: only the forward half; inputs of the backward half stay alive",
        keep_forward_half, nullptr, "it ends the Program after its forward half"},
+      {"gradient_overlap",
+       "--gradient-overlap: on a GPU, gradients of parameters run on a stream of their own if the rest of the backward "
+       "pass "
+       "leaves multiprocessors idle",
+       overlap_gradients, gradient_overlap_settings},
       {"lanes", "collectives on the communication stream start when their tensors are final", assign_streams},
       {"prune", "removes instructions with unused results", prune},
       {"row_pitch",

@@ -17,7 +17,7 @@ std::string_view name(Phase p) {
   return n[size_t(p)];
 }
 std::string_view name(Stream s) {
-  static constexpr std::string_view n[] = {"compute", "comm", "copy", "copy_back"};
+  static constexpr std::string_view n[] = {"compute", "comm", "copy", "copy_back", "gradients"};
   return n[size_t(s)];
 }
 std::string_view name(MemorySpace s) {

@@ -31,9 +31,10 @@ enum class Lifetime : uint8_t { micro_step, slot, step, persistent };
 enum class Phase : uint8_t { forward, recompute, backward, update };
 // Where instructions run concurrently: a CUDA stream, or a thread of the host (`lane` in JSON).
 // copy: from host memory to the device; copy_back: the other way, since a link carries both at
-// once.
-enum class Stream : uint8_t { compute, comm, copy, copy_back };
-inline constexpr int stream_count = 4;
+// once. gradients: of parameters, next to the rest of the backward pass
+// (passes/gradient_overlap.cpp).
+enum class Stream : uint8_t { compute, comm, copy, copy_back, gradients };
+inline constexpr int stream_count = 5;
 // Host or device memory. On a CPU both are ordinary memory at different addresses.
 enum class MemorySpace : uint8_t { device, host };
 

@@ -127,7 +127,7 @@ std::function<std::string(const Program&, const Instr&)> kernel_finder(const Rec
 PassContext pass_context(const Recipe& recipe, const ProgramSpec& spec, const Device& device) {
   PassContext context = {recipe, spec.kind, spec.first, spec.last, kernel_finder(recipe, device)};
   // A GPU loads vectors of 16 bytes into its matrix units. CPU vectors may start anywhere.
-  if (device.kind == "cuda") context.row_alignment = 16;
+  if (device.kind == "cuda") context.row_alignment = 16, context.concurrent_kernels = true;
   context.forward_only = spec.forward_only;
   context.stage = spec.stage, context.chunk = spec.chunk;
   RooflineTimes roofline = roofline_of(device);

@@ -142,16 +142,16 @@ class TakenAddresses {
   std::vector<Interval> taken_;
 };
 
-constexpr int gradients_in_flight = 3, activations_in_flight = 2;
+constexpr int gradients_in_flight = 3, activations_in_flight = 2, products_in_flight = 4;
 
 // Whether it copies to host memory that is not an optimizer's state.
 bool sends_activation(const Instr& instr) {
   return std::string_view(instr.op->name) == "copy_out" && (instr.in.size() == 1 || instr.in[1] == no_value);
 }
 
-// Limits the tensors waiting to be sent. The compute stream never waits for them, or only much
-// later, so they would occupy memory until then. Whatever takes their memory waits instead. After
-// the last ones, copies come back.
+// Limits the tensors waiting to be sent, and the inputs of gradients on their own stream. The
+// compute stream never waits for them, or only much later, so they would occupy memory until then.
+// Whatever takes their memory waits instead. After the last ones, copies come back.
 int last_in_flight(const Program& p, size_t i, int most) {
   int sent = 0;
   const bool to_host = p.code[i].op->crosses_memories();
@@ -299,12 +299,31 @@ class Planner {
     for (size_t v = 0; v < p_.values.size(); ++v)
       if (storage(ValueId(v)) != ValueId(v))
         plan_.block_of_value[v] = plan_.block_of_value[size_t(storage(ValueId(v)))];
+    const int shared = make_shared_workspace();
     for (size_t i = 0; i < p_.code.size(); ++i) {
       if (workspace_[i] <= 0) continue;
+      if (p_.code[i].stream == Stream::gradients) {
+        plan_.block_of_instr[i] = shared;
+        continue;
+      }
       plan_.block_of_instr[i] = int(plan_.blocks.size());
       plan_.blocks.push_back({fmt::format("workspace of {}", p_.code[i].op->name), no_value, 0, aligned(workspace_[i]),
                               int(i), end_[i], communicates(int(i)) ? Category::comm_buffers : Category::workspace});
     }
+  }
+
+  // The workspace of all instructions on the stream of gradients, since they run one after the
+  // other; -1: they need none. One for each would be alive as long as their inputs.
+  int make_shared_workspace() {
+    Block all{"workspace of gradients", no_value, 0, 0, -1, 0, Category::workspace};
+    for (size_t i = 0; i < p_.code.size(); ++i) {
+      if (p_.code[i].stream != Stream::gradients || workspace_[i] <= 0) continue;
+      if (all.first < 0) all.first = int(i);
+      all.bytes = std::max(all.bytes, aligned(workspace_[i])), all.last = std::max(all.last, end_[i]);
+    }
+    if (all.bytes == 0) return -1;
+    plan_.blocks.push_back(all);
+    return int(plan_.blocks.size()) - 1;
   }
 
   using Before = bool (*)(const Block&, const Block&);
@@ -395,6 +414,7 @@ std::vector<int> ends_of_use(const Program& p) {
     if (std::string_view(p.code[i].op->name) == "reduce_scatter")
       ends[i] = std::min(ends[i], last_in_flight(p, i, gradients_in_flight));
     if (sends_activation(p.code[i])) ends[i] = std::min(ends[i], last_in_flight(p, i, activations_in_flight));
+    if (p.code[i].stream == Stream::gradients) ends[i] = std::min(ends[i], last_in_flight(p, i, products_in_flight));
   }
   return ends;
 }

@@ -73,13 +73,15 @@ class GpuRuntime : public Runtime {
     check(cudaSetDevice(device.index), "selection of the device");
     size_t total = 0;
     check(cudaMemGetInfo(&free_at_start_, &total), "memory info");
-    // Collectives go first: they need few multiprocessors, and others wait for them.
+    // Collectives go first: they need few multiprocessors, and others wait for them. Gradients go
+    // last: nothing else in their half waits for them.
     int least = 0, greatest = 0;
     check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities");
-    for (size_t s = 0; s < streams_.size(); ++s)
-      check(cudaStreamCreateWithPriority(&streams_[s], cudaStreamNonBlocking,
-                                         s == size_t(Stream::comm) ? greatest : least),
-            "stream");
+    const int middle = std::max(greatest, least - 1);  // the greatest is the lowest number
+    for (size_t s = 0; s < streams_.size(); ++s) {
+      const int priority = s == size_t(Stream::comm) ? greatest : s == size_t(Stream::gradients) ? least : middle;
+      check(cudaStreamCreateWithPriority(&streams_[s], cudaStreamNonBlocking, priority), "stream");
+    }
     for (auto& e : slot_events_) e = std::make_unique<Event>();
     for (auto& r : reads_) r.event = std::make_unique<Event>();
     check(cudaMallocHost(reinterpret_cast<void**>(&ring_), size_t(slots * slot_bytes + mark_places * later_bytes)),
