@@ -1,4 +1,4 @@
-// Where gradients of parameters have a stream of their own by default, and the memory that it takes.
+// Where gradients of parameters have a stream of their own by default, and the memory for it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -47,8 +47,8 @@ struct MemoryPlan {
 
 // For each instruction, the last one that must not take its memory. Another stream may still be
 // running it until the compute stream waits for it: only then is the memory free. At most three
-// collectives of gradients, two activations on their way to the host and four gradients on their own
-// stream hold memory.
+// collectives of gradients, two activations on their way to the host and four gradients on a stream
+// of their own hold memory.
 std::vector<int> ends_of_use(const Program& program);
 // workspace[i]: workspace bytes of instruction i. fixed: blocks with a given address
 // (plan/gradient_storage.h). Values in persistent or step-long storage are not placed here. Best
