@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "bench/phase_runner.h"
 #include "core/error.h"
@@ -170,6 +173,27 @@ TEST(RankTimes, OfCopyEnginesAreTheLinkAndTheMemory) {
 
 // Eight ranks, measurements of two ranks only: scaled by the bytes sent by each, with a wider
 // range.
+// A kernel adds the bias of a product to the summed rows.
+TEST(RankTimes, CountTheBiasOfSummedRows) {
+  Device d = described_device(find_data_sheet("h200"));
+  Recipe r;
+  settings_of(r).apply({{"model", {"gpt2-124M"}},
+                        {"batch", {"4"}},
+                        {"precision", {"bf16"}},
+                        {"mesh", {"tensor=2"}},
+                        {"tensor-overlap", {"off"}}});
+  CompiledSession s = compile_phase(resolve(r, d), d, BenchPhase::step, {.verify = false});
+  const CollectiveTimes measured = times(2, 1e-11);
+  RankTimes ranks(s, &measured, nullptr);
+  std::map<std::string, std::set<double>> ms;  // by phase
+  for (auto& row : step_rows(s).instrs)
+    if (row.op == "scatter_rows" && row.layer > 0) ms[row.phase].insert(std::round(1e6 * ranks.ms(row) / row.calls));
+  ASSERT_EQ(ms["forward"].size(), 1u);
+  ASSERT_EQ(ms["backward"].size(), 1u);
+  const double bias = *ms["forward"].begin() - *ms["backward"].begin();  // ns
+  EXPECT_NEAR(bias, 16e3 * (2048 * 768) / (2048 * 1600), 5) << "gradients have none";
+}
+
 TEST(RankTimes, AreScaledToOtherRanks) {
   constexpr double per_byte = 1e-9;
   CollectiveTimes measured = times(2, per_byte);

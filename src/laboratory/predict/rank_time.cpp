@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "program/sent_bytes.h"
 
@@ -13,8 +14,9 @@ namespace {
 // Fitted by crest comm between two H200: 450 GB/s in one direction, 1 MB to 1 GB.
 constexpr double start_ms = 0.0103;
 constexpr double all_reduce_share = 300.3 / 450, one_way_share = 244.8 / 450;  // of the bandwidth
-// Two H200: a copy engine pulled 128 MiB from the other GPU at 370 GB/s.
-constexpr double copy_share = 370.0 / 450;
+// Two H200: a copy engine pulled 128 MiB from the other GPU at 370 GB/s. In a step, 7.1 MB took
+// 0.0296 ms, after and before a handshake with the other rank: at least 0.013 ms each.
+constexpr double copy_share = 370.0 / 450, copy_start_ms = 0.0105 + 2 * 0.013;
 // A plain kernel that copies 67 MB in an H200 reached 3.73 of 4.8 TB/s.
 constexpr double kernel_share = 3.73 / 4.8;
 // A rank's own part goes over no link, but NCCL copies or adds it, too: 1 / n of the buffer next to
@@ -23,6 +25,9 @@ constexpr double kernel_share = 3.73 / 4.8;
 // sum) and large messages between eight (350 and 360: NVIDIA/nccl, issue 1281; 360 for a sum:
 // NVIDIA/nccl-tests, issue 326).
 constexpr double own_gathered = 0.29, own_scattered = 0.28, own_summed = 0.90;
+// A kernel of its own adds the bias to summed rows: 0.016 ms for 2048 x 1600 in a profile of two
+// H200. It divides two numbers for each element, so memory does not limit it.
+constexpr double biased_elements_per_ms = 2048 * 1600 / 0.016;
 // Predicted collectives may be off by this factor: other links, other versions of NCCL.
 constexpr double other_link = 1.5;
 // The same, if measured between these ranks. In a step, caches, clocks and waiting differ.
@@ -47,6 +52,12 @@ std::string sent_dtype(const Program& program, const Instr& instr) {
   if (instr.attrs.has("wire")) return "bf16";
   DType dtype = program.at(instr.in.empty() ? instr.out[0] : instr.in[0]).dtype;
   return dtype == DType::bf16 ? "bf16" : dtype == DType::f16 ? "fp16" : dtype == DType::f64 ? "fp64" : "fp32";
+}
+
+double bias_ms(const Program& program, const Instr& instr) {
+  const std::string_view op = instr.op->name;
+  const bool biased = (op == "scatter_rows" || op == "sum_rows") && instr.in.size() > 1 && instr.in[1] != no_value;
+  return biased ? double(program.at(instr.out[0]).numel()) / biased_elements_per_ms : 0;
 }
 
 }  // namespace
@@ -105,7 +116,7 @@ double RankTimes::copied_ms(Collective collective, double sent, int ranks) const
                         : collective == Collective::reduce_scatter ? ranks + 1
                                                                    : 0;
   const double own = memory_ > 0 ? shards * sent / (ranks - 1) / (kernel_share * memory_) : 0;
-  return start_ms + 1e3 * (sent / (copy_share * link_) + own);
+  return copy_start_ms + 1e3 * (sent / (copy_share * link_) + own);
 }
 
 const GroupSpan& RankTimes::span(Axes axes) const {
@@ -127,9 +138,10 @@ double RankTimes::ms(const ProfileInstr& row) const {
   const double in_node = row.kernel.ends_with("copy_engine") && group.nodes == 1 && link_ > 0
                              ? copied_ms(collective, sent, group.ranks)
                              : in_node_ms(collective, sent, group.ranks, sent_dtype(program, instr));
-  if (group.nodes == 1) return calls * in_node;
+  const double bias = bias_ms(program, instr);
+  if (group.nodes == 1) return calls * (in_node + bias);
   const bool transfer = row.op == "send" || row.op == "receive";
-  return calls * network_ms({collective, transfer, sent, group}, in_node, network_);
+  return calls * (network_ms({collective, transfer, sent, group}, in_node, network_) + bias);
 }
 
 // NCCL has a ring for each card of a node, so one of its ranks' sends leaves the node.
