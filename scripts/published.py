@@ -74,7 +74,7 @@ def write_models(data, folder):
     return paths
 
 
-def given_rows(doc, table, keys, switches=()):
+def given_rows(doc, table, keys, switches=(), texts=()):
     """The arguments, the table scripts/TABLE, and its rows with the text of --only in one of the keys."""
     where = " or ".join(keys)
     arguments = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,6 +82,8 @@ def given_rows(doc, table, keys, switches=()):
     arguments.add_argument("--json", action="store_true", help="print the rows as JSON")
     for switch in switches:
         arguments.add_argument(switch, action="store_true")
+    for text in texts:
+        arguments.add_argument(text)
     given = arguments.parse_args()
     data = tomllib.loads((ROOT / "scripts" / table).read_text())
     rows = [r for r in data["row"] if not given.only or any(given.only in r[key] for key in keys)]

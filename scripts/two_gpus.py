@@ -5,6 +5,7 @@ prints a table for docs/results/predictions.md:
     scripts/two_gpus.py
     scripts/two_gpus.py --only weights --json
     scripts/two_gpus.py --fit    # the slowdown next to NCCL from one GPU's steps, tried on the other's
+    scripts/two_gpus.py --before BEFORE.json    # also the errors of another build: its output of --json
 
 No GPU is needed. CREST names the program (default: build/release/crest)."""
 import json
@@ -75,24 +76,27 @@ def fits(rows):
     return text
 
 
-def page(rows):
+def page(rows, before):
     errors = [abs(r["error"]) for r in rows]
     inside = sum(r["low"] <= r["measured"] <= r["high"] for r in rows)
     text = (f"{sum(e <= 0.05 for e in errors)} of {len(rows)} are within 5%. The median error is "
             f"{100 * statistics.median(errors):.1f}%, the\nlargest {100 * max(errors):.1f}%. {inside} lie inside the range.\n\n")
-    text += "| recipe | predicted (range) | exposed, hidden | measured | error |\n|---|---|---|---|---|\n"
+    text += f"| recipe | predicted (range) | exposed, hidden | measured |{' before |' if before else ''} error |\n"
+    text += f"|---|---|---|---|{'---|' if before else ''}---|\n"
     for r in rows:
+        then = f"{100 * before[r['device'], r['flags']]:+.1f}% | " if before else ""
         text += (f"| {r['device'].upper()}: `{r['flags']}` | {r['ms']:.4g} ({r['low']:.4g} to {r['high']:.4g}) | "
-                 f"{r['exposed']:.3g}, {r['hidden']:.3g} | {r['measured']:.4g} | {100 * r['error']:+.1f}% |\n")
+                 f"{r['exposed']:.3g}, {r['hidden']:.3g} | {r['measured']:.4g} | {then}{100 * r['error']:+.1f}% |\n")
     return text
 
 
 def main():
-    given, data, rows = given_rows(__doc__, "two_gpus.toml", ["device", "flags"], ["--fit"])
+    given, data, rows = given_rows(__doc__, "two_gpus.toml", ["device", "flags"], ["--fit"], ["--before"])
+    before = {(r["device"], r["flags"]): r["error"] for r in json.loads(open(given.before).read())} if given.before else {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         models = write_models(data, folder)
         rows = list(pool.map(lambda row: predict(data, models, row), rows))
-    print(json.dumps(rows, indent=1) if given.json else fits(rows) if given.fit else page(rows), end="")
+    print(json.dumps(rows, indent=1) if given.json else fits(rows) if given.fit else page(rows, before), end="")
 
 
 if __name__ == "__main__":

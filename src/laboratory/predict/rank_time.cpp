@@ -25,7 +25,7 @@ constexpr double kernel_share = 3.73 / 4.8;
 // sum) and large messages between eight (350 and 360: NVIDIA/nccl, issue 1281; 360 for a sum:
 // NVIDIA/nccl-tests, issue 326).
 constexpr double own_gathered = 0.29, own_scattered = 0.28, own_summed = 0.90;
-// A kernel of its own adds the bias to summed rows: 0.016 ms for 2048 x 1600 in a profile of two
+// A separate kernel adds the bias to summed rows: 0.016 ms for 2048 x 1600 in a profile of two
 // H200. It divides two numbers for each element, so memory does not limit it.
 constexpr double biased_elements_per_ms = 2048 * 1600 / 0.016;
 // Predicted collectives may be off by this factor: other links, other versions of NCCL.
