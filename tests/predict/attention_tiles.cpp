@@ -33,7 +33,7 @@ double counted(const AttentionShape& s, int64_t tile_queries) {
         ++pairs, tiles.emplace(q / tile_queries, k / 128);
         items.insert(s.gradient ? k / 128 : q / tile_queries);
       }
-  const double starts = 0.5 * double(items.size()) / (s.gradient ? double(s.heads / s.kv_heads) : 1);
+  const double starts = 0.5 * double(items.size()) / (s.gradient ? double(s.heads) / double(s.kv_heads) : 1);
   return (double(tiles.size()) + starts) * double(tile_queries * 128) / double(pairs);
 }
 

@@ -140,7 +140,9 @@ TEST(Calibration, ThoseThatComeWithCrestHaveTheirSources) {
     for (size_t i = 0; i < c->sources.size(); ++i) {
       const CalibrationSource& s = c->sources[i];
       EXPECT_TRUE(s.built_in && s.steps && s.device == name);
-      if (i > 0) EXPECT_LT(c->sources[i - 1].date, s.date);
+      if (i > 0) {
+        EXPECT_LT(c->sources[i - 1].date, s.date);
+      }
       steps += s.steps;
     }
     EXPECT_EQ(steps, c->times.steps());
