@@ -118,7 +118,10 @@ TEST(RankTime, CountsWhatIsSent) {
   GivenSettings flat = {{"precision", {"tf32"}}, {"reduce", {"flat"}}, {"comm-dtype", {"fp32"}}}, half = flat;
   half["comm-dtype"] = {"bf16"};
   EXPECT_NEAR(collectives(half) / collectives(flat), 0.5, 0.05);
-  GivenSettings gradients = {{"precision", {"bf16"}}, {"shard", {"gradients"}}};
+  // By NCCL: copy engines also add what arrives.
+  GivenSettings gradients = {{"precision", {"bf16"}},
+                             {"shard", {"gradients"}},
+                             {"kernel", {"all_gather=*.communicator", "reduce_scatter=*.communicator"}}};
   // Another micro step scatters once more, in fp32; a step also gathers the weights, in bf16.
   double one = collectives(gradients, 1);
   EXPECT_NEAR((collectives(gradients, 2) - one) / one, 4.0 / (4 + 2), 0.05);

@@ -32,9 +32,10 @@ std::vector<bool> makes_gradients_only(const Program& p) {
 
 // Whether the rest of the backward pass has so little work in each instruction that it leaves
 // multiprocessors idle. gpt2-124M on an H200: with 1 to 4 sequences of 1024 tokens (4 to 16 us)
-// steps are 2 to 3% faster with the overlap, with 8 (32 us) they are not. Next to collectives
-// nothing was measured (docs/results/h200/small_steps.md).
+// steps are 2 to 3% faster with the overlap, with 8 (32 us) they are not. Next to collectives and
+// in fp8 nothing was measured (docs/results/h200/small_steps.md).
 bool leaves_room(const Program& p, const std::vector<bool>& only, const PassContext& context) {
+  if (std::any_of(p.values.begin(), p.values.end(), [](const Value& v) { return is_fp8(v.dtype); })) return false;
   constexpr double small_seconds = 20e-6;
   double seconds = 0;
   int count = 0;
