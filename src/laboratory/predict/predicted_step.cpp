@@ -144,6 +144,7 @@ std::string ranks_line(const PredictedStep& s) {
                                  : fmt::format("as measured between {} ranks ({}, {})", c.ranks, printable(c.library),
                                                printable(c.date.substr(0, 10)));
   if (c.measured && c.ranks != s.ranks) from += fmt::format(" and scaled to {}", s.ranks);
+  if (c.copied) from += "; copy engines as between two H200";
   const std::string where = c.nodes > 1 ? fmt::format("{} nodes of {} GPUs", c.nodes, c.node_gpus) : "one host";
   const std::string hidden = s.hidden_collectives_ms > 0.005 * s.collectives_ms
                                  ? format_duration(s.hidden_collectives_ms / 1e3) + " more is hidden"

@@ -21,6 +21,7 @@ struct CollectivesSource {
   int nodes = 1, node_gpus = 0;
   std::string network = "";             // between nodes
   double network_bytes_per_second = 0;  // of a GPU, in one direction
+  bool copied = false;                  // some by copy engines, at a rate of two H200
 };
 
 // Bytes sent by a rank in a step: to GPUs of its node (or processes of its host), and to other

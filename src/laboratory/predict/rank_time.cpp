@@ -54,6 +54,14 @@ std::string sent_dtype(const Program& program, const Instr& instr) {
   return dtype == DType::bf16 ? "bf16" : dtype == DType::f16 ? "fp16" : dtype == DType::f64 ? "fp64" : "fp32";
 }
 
+bool is_copied(std::string_view kernel) { return kernel.ends_with("copy_engine"); }
+
+bool any_copied(const CompiledSession& session) {
+  return std::any_of(session.programs.begin(), session.programs.end(), [](const CompiledProgram& p) {
+    return std::any_of(p.kernels.begin(), p.kernels.end(), [](const Kernel* k) { return k && is_copied(k->name); });
+  });
+}
+
 double bias_ms(const Program& program, const Instr& instr) {
   const std::string_view op = instr.op->name;
   const bool biased = (op == "scatter_rows" || op == "sum_rows") && instr.in.size() > 1 && instr.in[1] != no_value;
@@ -83,6 +91,7 @@ RankTimes::RankTimes(const CompiledSession& session, const CollectiveTimes* meas
     sheet_ = sheet;
     source_ = {false, 2, "", "", other_link};
   }
+  source_.copied = gpus && nodes == 1 && link_ > 0 && possible() && any_copied(session);
   if (nodes > 1 && possible()) {
     source_.nodes = nodes, source_.node_gpus = node_gpus;
     source_.network = sheet->network, source_.network_bytes_per_second = network_;
@@ -135,7 +144,7 @@ double RankTimes::ms(const ProfileInstr& row) const {
   const GroupSpan& group = span(axes_of(instr));
   const double sent = sent_bytes(program, instr, group.ranks), calls = std::max(1, row.calls);
   const Collective collective = collective_of(row.op);
-  const double in_node = row.kernel.ends_with("copy_engine") && group.nodes == 1 && link_ > 0
+  const double in_node = is_copied(row.kernel) && group.nodes == 1 && link_ > 0
                              ? copied_ms(collective, sent, group.ranks)
                              : in_node_ms(collective, sent, group.ranks, sent_dtype(program, instr));
   const double bias = bias_ms(program, instr);
