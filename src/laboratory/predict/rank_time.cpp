@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "program/op.h"
 #include "program/sent_bytes.h"
 
 namespace crest {
