@@ -63,7 +63,7 @@ TEST(Handover, AnUpdateThatGathersNothingIsRefused) {
   program(s, "update") = program(ahead, "update");
   const std::string said = problem_between(s);
   EXPECT_TRUE(contains(said,
-                       "program update leaves %wpe.weight of %weights.decay1 absent, but program validation "
+                       "program update leaves %wte.weight of %weights.decay absent, but program validation "
                        "reads it replicated"))
       << said;
   EXPECT_TRUE(contains(said, "axis data")) << said;

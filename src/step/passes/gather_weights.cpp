@@ -22,12 +22,6 @@ ValueId add_shard(Program& p, ValueId group, const Copies& copies, bool kept) {
   return shard;
 }
 
-ValueId first_gathered(const Program& p) {
-  for (const Param& q : p.params)
-    if (!q.borrowed && !q.frozen) return p.at(q.value).layout.storage;
-  return no_value;
-}
-
 namespace {
 
 // A group's time in memory: from one gather to the last use before the next.
@@ -44,7 +38,6 @@ class GatherWeights {
     for (auto& q : p_.params) {
       if (q.borrowed || q.frozen) continue;  // it arrives whole, or is whole on every rank
       ValueId group = p_.at(q.value).layout.storage;
-      if (kept_ && group == first_gathered(p_)) continue;  // in the update, while later groups are updated
       if (groups_.insert(group).second) all_ += p_.at(group).bytes();
     }
     find_stretches();

@@ -10,10 +10,6 @@ namespace crest {
 // holds the weights only once they are gathered; otherwise it exists while it is used.
 ValueId add_shard(Program& program, ValueId group, const Copies& copies, bool kept);
 
-// The group read first, such as the token embedding: nothing before it hides its gather. With kept
-// groups it is gathered in the update, while the later groups are updated.
-ValueId first_gathered(const Program& program);
-
 // For Programs with reads of weights: gathers each group before its first use. A group that is not
 // kept is released during a pause in its use, and gathered again.
 void gather_weights(Program& program, const Copies& copies, bool kept);

@@ -104,17 +104,16 @@ class ShardedUpdate {
  public:
   // gathering: where weights are gathered. On the communication stream, while the next group is
   // updated.
-  // keeps_shards: of the weights; they are gathered before they are used. Except of group `first`.
+  // keeps_shards: of the weights; they are gathered before they are used.
   ShardedUpdate(Program& program, OwnedTensors owned, const Copies& copies, Stream gathering, bool keeps_shards,
-                bool keeps_whole, ValueId first)
+                bool keeps_whole)
       : owned_(std::move(owned)),
         w_(program),
         p_(program),
         copies_(copies),
         gathering_(gathering),
         keeps_shards_(keeps_shards),
-        keeps_whole_(keeps_whole),
-        first_(first) {}
+        keeps_whole_(keeps_whole) {}
 
   void run() {
     for (size_t i = 0; i < w_.old.size(); ++i) {
@@ -209,7 +208,7 @@ class ShardedUpdate {
         v = w_.now(v);
       } else if (p_.at(v).role == Role::gradient) {
         v = gradient_shard(b, v);
-      } else if (keeps_shard(p_.at(v).layout.storage)) {
+      } else if (keeps_shards_) {
         v = weight_shard(p_.at(v).layout.storage);
       } else {
         weights.push_back(v);
@@ -251,7 +250,7 @@ class ShardedUpdate {
         std::swap(p_.at(instr.out[o]).name, p_.at(made[o]).name);
       }
     }
-    if (!owned_.ends(i) || keeps_shard(weight.group)) return;
+    if (!owned_.ends(i) || keeps_shards_) return;
     b.stream = gathering_;
     std::vector<ValueId> in = {shares_.at(weight.group), w_.now(weight.group)};
     for (auto& [offset, v] : members_.at(weight.group)) in.push_back(v);
@@ -267,7 +266,7 @@ class ShardedUpdate {
       shard_state(shard);
     } else if (whole.role == Role::gradient) {
       shard = gradient_shard(b, shard);
-    } else if (keeps_shard(shard)) {
+    } else if (keeps_shards_) {
       shard = weight_shard(shard);
     } else {
       auto [share, missing] = shares_.emplace(shard, no_value);
@@ -286,7 +285,6 @@ class ShardedUpdate {
     return it->second;
   }
 
-  bool keeps_shard(ValueId group) const { return keeps_shards_ && group != first_; }
   ValueId weight_shard(ValueId group) {
     auto [it, added] = weights_.emplace(group, no_value);
     if (added) it->second = add_shard(p_, group, copies_, keeps_whole_);
@@ -309,7 +307,6 @@ class ShardedUpdate {
   const Copies copies_;
   Stream gathering_;
   bool keeps_shards_, keeps_whole_;
-  ValueId first_;
   std::map<ValueId, ValueId> gradients_, weights_;         // shards of groups
   std::map<ValueId, ValueId> shares_;                      // of groups of owned tensors: copies of a rank's shard
   std::map<ValueId, ValueId> places_;                      // of owned tensors, in shards
@@ -462,8 +459,7 @@ void shard(Program& program, const PassContext& context) {
   if (sharding != Sharding::none) {
     Stream gathering = shards_in_buckets(context) ? Stream::comm : Stream::compute;
     bool ahead = gathers_in_forward(context);
-    return ShardedUpdate(program, std::move(owned), copies, gathering, ahead || sharding == Sharding::weights, ahead,
-                         ahead ? first_gathered(program) : no_value)
+    return ShardedUpdate(program, std::move(owned), copies, gathering, ahead || sharding == Sharding::weights, ahead)
         .run();
   }
   if (!flat) return;
