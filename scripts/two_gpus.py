@@ -43,7 +43,7 @@ BEFORE = 1.19  # the slowdown of one large product
 def next_to_nccl(row):
     """Whether kernels of the step run next to NCCL."""
     flags = row["flags"]
-    return "tensor-overlap off" not in flags and any(
+    return not row.get("copies") and "tensor-overlap off" not in flags and any(
         word in flags for word in ("bucket", "reduce overlap", "shard weights", "gather forward", "communicator"))
 
 
@@ -84,8 +84,9 @@ def page(rows, before):
     text += f"| recipe | predicted (range) | exposed, hidden | measured |{' before |' if before else ''} error |\n"
     text += f"|---|---|---|---|{'---|' if before else ''}---|\n"
     for r in rows:
-        then = f"{100 * before[r['device'], r['flags']]:+.1f}% | " if before else ""
-        text += (f"| {r['device'].upper()}: `{r['flags']}` | {r['ms']:.4g} ({r['low']:.4g} to {r['high']:.4g}) | "
+        error = before.get((r["device"], r["flags"]))
+        then = f"{'' if error is None else f'{100 * error:+.1f}%'} | " if before else ""
+        text += (f"| {r['device'].upper()}: `{r['flags']}`{', copies' if r.get('copies') else ''} | {r['ms']:.4g} ({r['low']:.4g} to {r['high']:.4g}) | "
                  f"{r['exposed']:.3g}, {r['hidden']:.3g} | {r['measured']:.4g} | {then}{100 * r['error']:+.1f}% |\n")
     return text
 
