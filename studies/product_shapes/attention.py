@@ -16,7 +16,7 @@ import pathlib
 
 import numpy as np
 
-from fit import ROOT, fit_nonnegative, rms
+from fit import ROOT, predicted, rms
 
 MULTIPROCESSORS = 132
 
@@ -61,13 +61,6 @@ class Points:
                   else [[f, b, 1] for f, b in zip(flops, size)])
         self.place = np.log(np.array(places, float))
         return self
-
-
-def predicted(train, use, test, i):
-    line = fit_nonnegative(train.x[use], train.y[use])
-    ratio = np.log(train.y[use] / (train.x[use] @ line))
-    weight = 1 / (((train.place[use] - test.place[i]) ** 2).sum(1) + 1e-6)
-    return test.x[i] @ line * math.exp((weight * ratio).sum() / (1 + weight.sum()))
 
 
 def errors(train, test, held_out):

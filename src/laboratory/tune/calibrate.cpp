@@ -49,9 +49,9 @@ struct Slice {
 
 // Small and large widths, short and long sequences, few and many tokens, a large and a small
 // vocabulary, with and without recompute. On a GPU also few and many layers where launches
-// dominate, heads of 64 and of 128 shared by keys, wide layers, and inexpensive slices: other
-// optimizers, attention without flash. Precisions other
-// than bf16 differ in matrix products and attention, so on a GPU fewer slices are enough.
+// dominate, heads of 64 and of 128 with shared keys, wide layers, and inexpensive slices: other
+// optimizers, attention without flash. Precisions other than bf16 differ in matrix products and
+// attention, so on a GPU fewer slices are enough.
 constexpr Slice slices[] = {
     {"cpu", "nano", 0, 1, 128, "auto", adamw, flash, true},
     {"cpu", "nano", 0, 8, 128, "auto", adamw, flash, true},
