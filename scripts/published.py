@@ -27,7 +27,8 @@ HEAD = """# Published training speeds
 `crest plan` next to speeds that others published, in tokens/s for each GPU. Crest predicts, it ran
 none of these. `scripts/published.py` prints this page from `scripts/published.toml`, without a GPU.
 
-- *Crest*: what `crest plan` predicts for Crest's own kernels.
+- *Crest*: what `crest plan` predicts for Crest's own kernels, with NCCL for all exchanges. Copy
+  engines were measured on two GPUs only.
 - *its program*: the prediction for the program that ran. It is Crest's, divided by the ratio of the
   two programs' speeds on one or two GPUs, as each section says. The ratio was measured with the
   recipe nearest in kind and size, and not chosen by the result. Megatron-LM was never measured, so
@@ -97,7 +98,7 @@ def run(data, models, row):
     source = data["source"][row["source"]]
     model = models.get(row["model"], row["model"])
     command = [CREST, "plan", "--model", model, "--device", source["device"], *shlex.split(source["flags"]),
-               *shlex.split(row["flags"]), "--json"]
+               *shlex.split(row["flags"]), *shlex.split(data["nccl"]), "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     result = {"source": row["source"], "model": row["model"], "recipe": row["recipe"], "command": shlex.join(command[1:])}
     if done.returncode:
