@@ -29,6 +29,7 @@ namespace {
 Sizes sizes_of(const Call& c) {
   Sizes s = {};
   s.batch = int(c.batch), s.tokens = int(c.tokens), s.heads = int(c.heads), s.kv_heads = int(c.kv_heads);
+  s.queries = s.chunk_queries = s.tokens, s.key_head = s.heads;
   s.causal = c.causal != 0, s.window = int(c.window), s.scale = float(c.scale);
   s.positions = static_cast<const int32_t*>(c.positions);
   if (c.p > 0)
@@ -42,6 +43,15 @@ EncodeTiled encode() {
   cudaDriverEntryPointQueryResult found;
   cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found);
   return reinterpret_cast<EncodeTiled>(f);
+}
+
+uint32_t* counter() {
+  static uint32_t* p = [] {
+    uint32_t* made = nullptr;
+    cudaMalloc(&made, sizeof *made);
+    return made;
+  }();
+  return p;
 }
 
 // Calls body(std::integral_constant head dimension, queries have a first key).
@@ -81,8 +91,8 @@ extern "C" int64_t grad_workspace(const Call* c) {
 
 extern "C" int64_t grad(const Call* c) {
   return with_grad_tile(*c, [&](auto tile) -> int64_t {
-    return start_grad<decltype(tile)>(grad_plan<decltype(tile)>(*c), encode(), c->d_o, c->qkv, c->o,
-                                      static_cast<const float*>(c->lse), c->dqkv, c->workspace,
+    const GradTensors x = {c->d_o, c->qkv, c->qkv, c->o, static_cast<const float*>(c->lse), c->dqkv, c->dqkv};
+    return start_grad<decltype(tile)>(grad_plan<decltype(tile)>(*c), encode(), x, c->workspace,
                                       c->blocks ? int(c->blocks) : 132, {c->stream});
   });
 }
@@ -90,8 +100,8 @@ extern "C" int64_t grad(const Call* c) {
 extern "C" int64_t forward(const Call* c) {
   auto start = [&](auto tile) -> int64_t {
     using Tile = decltype(tile);
-    return start_forward<Tile>(ForwardPlan<Tile>(sizes_of(*c), int(c->chunk)), encode(), c->qkv, c->out,
-                               static_cast<float*>(c->lse), c->blocks ? int(c->blocks) : 132, {c->stream});
+    return start_forward<Tile>(ForwardPlan<Tile>(sizes_of(*c), int(c->chunk)), encode(), c->qkv, c->qkv, c->out,
+                               static_cast<float*>(c->lse), counter(), c->blocks ? int(c->blocks) : 132, {c->stream});
   };
   return with_sizes(*c, [&](auto d, auto first) -> int64_t {
 #ifdef WITH_DROPOUT

@@ -15,7 +15,7 @@ void launch_attention(const KernelCall& c) {
     using Tile = sm90::ForwardTile<decltype(type), D, first(), p()>;
     check(sm90::start_forward<Tile>(sm90::ForwardPlan<Tile>(s), sm90::encode_tiled(), c.in[at.q], c.in[at.kv],
                                     c.out[out::attention::o], c.output<float>(out::attention::lse),
-                                    c.device->multiprocessors, launch_on(c)),
+                                    static_cast<uint32_t*>(c.workspace), c.device->multiprocessors, launch_on(c)),
           c.instr_name());
   });
 }
@@ -25,9 +25,11 @@ std::string reject(const KernelQuery& q) {
   return sm90::reject<D>(q, attention_operands(q.instr).q, 64);
 }
 
+size_t counter_bytes(const KernelQuery&) { return 256; }
+
 template <int D>
 Kernel kernel(const char* op, const char* name) {
-  return {op, name, reject<D>, nullptr, nullptr, CREST_DEVICE_CODE(launch_attention<D>)};
+  return {op, name, reject<D>, counter_bytes, nullptr, CREST_DEVICE_CODE(launch_attention<D>)};
 }
 
 }  // namespace

@@ -36,6 +36,8 @@ __device__ inline void sync_block() { __syncthreads(); }
 __device__ inline void sync_warp() { __syncwarp(); }
 __device__ inline float shuffle_xor(float x, int flip) { return __shfl_xor_sync(0xffffffffu, x, flip); }
 __device__ inline uint32_t shuffle(uint32_t x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+// The number of lane 0, so the compiler knows that all lanes have the same.
+__device__ inline int of_lane_0(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
 // For tests: a warp now and then falls behind, to expose missing order.
 __device__ inline void delay() {

@@ -388,7 +388,7 @@ void tensor_load(uint32_t to, const CUtensorMap* map, int c0, int c1, int c2, ui
     for (int r = 0; r < map->box_rows; ++r)
       for (int x = 0; x < 64; ++x) {
         uint16_t value = 0;
-        if (c0 + x < map->width && c1 + r < map->tokens && c2 < map->batch)
+        if (c0 + x < map->width && c1 + r >= 0 && c1 + r < map->tokens && c2 < map->batch)
           std::memcpy(&value, map->base + 2 * ((c2 * map->tokens + c1 + r) * map->pitch + c0 + x), 2);
         std::memcpy(at(*b, to + swizzled(r, x / 8) + uint32_t(x % 8 * 2), 2), &value, 2);
       }

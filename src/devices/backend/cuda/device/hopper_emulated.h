@@ -106,6 +106,7 @@ inline float shuffle_xor(float x, int flip) {
   return __uint_as_float(emulated::exchange(__float_as_uint(x), (emulated::thread() % 32) ^ unsigned(flip)));
 }
 inline uint32_t shuffle(uint32_t x, int lane) { return emulated::exchange(x, unsigned(lane)); }
+inline int of_lane_0(int x) { return int(emulated::exchange(uint32_t(x), 0)); }
 
 inline uint32_t swizzled(int row, int chunk) { return uint32_t(row * 128 + ((chunk ^ (row & 7)) << 4)); }
 void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
