@@ -22,14 +22,16 @@ MULTIPROCESSORS = 132
 
 
 @functools.lru_cache(None)
-def tile_factor(batch, tokens, heads, kv_heads, head_dim, gradient, start=0.5, idle_forward=1.0, idle_gradient=0.7):
+def tile_factor(batch, tokens, heads, kv_heads, head_dim, gradient, start=None, idle_forward=1.0, idle_gradient=0.7):
     """src/laboratory/predict/attention_tiles.cpp, of whole sequences without a window"""
+    start = (0.5 if gradient else 1) if start is None else start
     size = (64 if head_dim > 64 else 128) if gradient else (128 if head_dim > 64 else 192)
     group, tiles = (heads // kv_heads, -(-tokens // 128)) if gradient else (1, -(-tokens // size))
     if gradient:
         items = [group * (-(-tokens // size) - t * 128 // size) + start for t in range(tiles)]
     else:
-        items = sorted(((min((t + 1) * size, tokens) - 1) // 128 + 1 + start for t in range(tiles)), reverse=True)
+        before = tiles * size - -(-tokens // 64) * 64  # the last tile is full
+        items = sorted(((min((t + 1) * size - before, tokens) - 1) // 128 + 1 + start for t in range(tiles)), reverse=True)
     count = batch * (kv_heads if gradient else heads)
     whole = sum(items) * size * 128 / (tokens * (tokens + 1) / 2 * group)
     idle = idle_gradient if gradient else idle_forward
@@ -38,7 +40,7 @@ def tile_factor(batch, tokens, heads, kv_heads, head_dim, gradient, start=0.5, i
     busy = [0.0] * MULTIPROCESSORS
     for i in range(len(items) * count):
         work = items[i // count]
-        if gradient or head_dim > 64:
+        if gradient or head_dim > 64 or len(items) * count > 4 * MULTIPROCESSORS:
             heapq.heapreplace(busy, busy[0] + work)
         else:
             at = i % MULTIPROCESSORS
@@ -100,7 +102,7 @@ def profiles(folder):
 
 
 IDEAS = {"by FLOPs and bytes": None, "whole tiles": {"start": 0, "idle_forward": 0, "idle_gradient": 0},
-         "and idle multiprocessors": {"start": 0}, "and starts of items": {}, "starts 1": {"start": 1.0},
+         "and idle multiprocessors": {"start": 0}, "and starts of items": {}, "starts 0.5": {"start": 0.5}, "starts 1": {"start": 1.0},
          "idle 0.7 forward": {"idle_forward": 0.7}, "idle 1 in the gradient": {"idle_gradient": 1.0}}
 
 

@@ -21,19 +21,23 @@ bool sees(const AttentionShape& s, int64_t query, int64_t key) {
   return key <= query && (s.window == 0 || key > query - s.window);
 }
 
-// Pairs of whole tiles over pairs that see each other, counted one by one. An item, a tile of
-// queries or of the keys of a group of heads, costs half a pair more.
+// Pairs of whole tiles over pairs that see each other, counted one by one. Forward, the last tile
+// of queries is full and a tile costs a pair more. In the gradient, the keys of a group of heads
+// cost half a pair more.
 double counted(const AttentionShape& s, int64_t tile_queries) {
   std::set<std::pair<int64_t, int64_t>> tiles;
   std::set<int64_t> items;
   int64_t pairs = 0;
+  const int64_t end = (s.queries + 63) / 64 * 64,
+                before = s.gradient ? 0 : (end + tile_queries - 1) / tile_queries * tile_queries - end;
   for (int64_t q = 0; q < s.queries; ++q)
     for (int64_t k = 0; k < s.keys; ++k)
       if (sees(s, q, k)) {
-        ++pairs, tiles.emplace(q / tile_queries, k / 128);
-        items.insert(s.gradient ? k / 128 : q / tile_queries);
+        const int64_t tile = (q + before) / tile_queries;
+        ++pairs, tiles.emplace(tile, k / 128);
+        items.insert(s.gradient ? k / 128 : tile);
       }
-  const double starts = 0.5 * double(items.size()) / (s.gradient ? double(s.heads) / double(s.kv_heads) : 1);
+  const double starts = double(items.size()) * (s.gradient ? 0.5 * double(s.kv_heads) / double(s.heads) : 1);
   return (double(tiles.size()) + starts) * double(tile_queries * 128) / double(pairs);
 }
 

@@ -149,7 +149,7 @@ TEST(RankTimes, AreThoseOfTheTable) {
   EXPECT_EQ(to_json(t, c)["collectives"]["source"], "measured");
 }
 
-// By copy engines: the other ranks' shards at 370 of 450 GB/s, and kernels for what stays.
+// By copy engines: the other ranks' shards at 307 of 450 GB/s, and kernels for what stays.
 TEST(RankTimes, OfCopyEnginesAreTheLinkAndTheMemory) {
   const DataSheet sheet = find_data_sheet("h100");
   const CompiledSession s = rank_session("2", "gradients", "copy_engine");
@@ -163,8 +163,8 @@ TEST(RankTimes, OfCopyEnginesAreTheLinkAndTheMemory) {
     const Instr& i = p.code[size_t(row.index)];
     const bool gathers = row.op == "all_gather";
     const double shard = double(p.at(gathers ? i.in[0] : i.out[0]).bytes());
-    const double memory = 3.73 / 4.8 * sheet.bandwidth, link = 370.0 / 450 * sheet.link_bandwidth / 2;
-    const double ms = 0.0105 + 2 * 0.013 + 1e3 * (shard / link + (gathers ? 2 : 3) * shard / memory);
+    const double memory = 3.73 / 4.8 * sheet.bandwidth, link = 307.0 / 450 * sheet.link_bandwidth / 2;
+    const double ms = 0.0065 + 2 * 0.013 + 1e3 * (shard / link + (gathers ? 2 : 3) * shard / memory);
     EXPECT_NEAR(by_sheet.ms(row) / row.calls, ms, 1e-9) << row.op;
     EXPECT_NEAR(by_table.ms(row) / row.calls, ms, 1e-9) << "the table is of NCCL";
   }

@@ -14,11 +14,13 @@ namespace {
 constexpr int64_t tile_keys = 128;
 // With more items than this for each multiprocessor, hardly one is ever idle.
 constexpr int64_t many_rounds = 40;
+// Up to here blocks of the forward kernel for heads of 64 have fixed lists of items.
+constexpr int64_t most_turns = 4;
 // Fitted to calibrations of the H100 and the H200: docs/results/predictions.md. While some
 // multiprocessors are idle, the others compute gradients faster.
 constexpr double idle_forward = 1, idle_gradient = 0.7;
-// An item fills and drains its pipeline for as long as it computes this part of a pair of tiles.
-constexpr double start_of_item = 0.5;
+// An item fills and drains its pipeline for as long as it computes so many pairs of tiles.
+constexpr double start_forward = 1, start_gradient = 0.5;
 
 int64_t tiles_along(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
@@ -35,13 +37,18 @@ struct Tiles {
   // The place of a query in its sequence. The first of several ranks has the first and the last
   // chunk; others have as much work.
   int64_t place(int64_t query) const {
-    query = std::min(query, s.queries - 1);
+    query = std::clamp<int64_t>(query, 0, s.queries - 1);
     return query < s.queries / 2 || s.queries == s.keys ? query : query + s.keys - s.queries;
+  }
+  // The first query of a tile. Forward, the last tile is full.
+  int64_t begin(int64_t tile) const {
+    const int64_t before = s.gradient ? 0 : queries() * size() - tiles_along(s.queries, 64) * 64;
+    return tile * size() - before;
   }
   // Tiles of keys seen by a tile of queries.
   int64_t seen(int64_t tile) const {
-    const int64_t last = place((tile + 1) * size() - 1) / tile_keys;
-    const int64_t first = s.window > 0 ? std::max<int64_t>(0, place(tile * size()) - s.window + 1) / tile_keys : 0;
+    const int64_t last = place(begin(tile + 1) - 1) / tile_keys;
+    const int64_t first = s.window > 0 ? std::max<int64_t>(0, place(begin(tile)) - s.window + 1) / tile_keys : 0;
     return last - first + 1;
   }
 
@@ -53,13 +60,13 @@ struct Tiles {
     } else {  // a tile of keys with all queries that see it
       list.assign(size_t(keys()) + 1, 0);
       for (int64_t t = 0; t < queries(); ++t) {
-        const int64_t end = place((t + 1) * size() - 1) / tile_keys + 1;
+        const int64_t end = place(begin(t + 1) - 1) / tile_keys + 1;
         list[size_t(end - seen(t))] += double(group()), list[size_t(end)] -= double(group());
       }
       std::partial_sum(list.begin(), list.end(), list.begin());
       std::erase(list, 0.0);  // behind the last, and keys that no query sees
     }
-    for (double& item : list) item += start_of_item;
+    for (double& item : list) item += s.gradient ? start_gradient : start_forward;
     std::sort(list.begin(), list.end(), std::greater<>());
     return list;
   }
@@ -112,7 +119,8 @@ double tile_factor(const AttentionShape& s, int64_t multiprocessors) {
   const double whole = pairs / (pairs_of(s) * double(s.gradient ? tiles.group() : 1));
   const int64_t heads = s.batch * (s.gradient ? s.kv_heads : s.heads);
   if (multiprocessors <= 0 || int64_t(items.size()) * heads > many_rounds * multiprocessors) return whole;
-  const bool in_turns = !s.gradient && s.head_dim <= 64;
+  const bool in_turns =
+      !s.gradient && s.head_dim <= 64 && int64_t(items.size()) * heads <= most_turns * multiprocessors;
   const double over = longest_over_mean(items, heads, in_turns, multiprocessors) - 1;
   return whole * (1 + (s.gradient ? idle_gradient : idle_forward) * over);
 }

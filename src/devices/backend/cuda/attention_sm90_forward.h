@@ -19,11 +19,11 @@ struct ForwardArgs {
   CUtensorMap q, kv, o;
   ForwardSizes s;
   float* lse;
-  uint32_t* counter;  // items taken; null: blocks take them in turns
+  uint32_t* counter;  // items taken; null: each block has a fixed list
 };
 
-// A tile of queries of a head and its visible tiles of keys [begin, end). tile is -1 behind the last
-// item.
+// A tile of queries of a head and its visible tiles of keys [begin, end). tile is -1 behind the
+// last item.
 struct alignas(16) ForwardItem {
   int tile, batch, head, begin, end;
 };
@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(Tile::threads, 1) forward_kernel(const __grid_
   const uint32_t matrix = swizzled(16 * (warp % 4) + lane % 16, lane / 16);  // as in attention_sm90_grad.h
   const float scale_log2 = s.scale * log2_e;
   int qs = 0, qp = 0, ks = 0, kp = 0, store_stage = -1;
-  // A tile of keys `j` of this warpgroup, and its item: row and token of its first query, its keys in
-  // tiles, the keys of all warpgroups.
+  // A tile of keys `j` of this warpgroup, and its item: row and token of its first query, its keys
+  // in tiles, the keys of all warpgroups.
   struct Place {
     int row, token, batch, head, begin, end, j, item_begin, item_end, first[2];
     uint32_t q_tile;
@@ -477,8 +477,8 @@ int start_forward(const ForwardPlan<Tile>& plan, EncodeTiled encode, const void*
   using T = typename Tile::T;
   ForwardArgs a;
   a.s = plan.s, a.lse = lse;
-  // To zero the counter takes as long as a few items (H200, 4 x 1024 tokens of 12 heads: 0.029 ms with
-  // a counter, 0.023 without).
+  // Zeroing the counter takes as long as a few items (H200, 4 x 1024 tokens of 12 heads: 0.029 ms
+  // with a counter, 0.023 without).
   a.counter = a.s.items > 4 * blocks ? counter : nullptr;
   constexpr bool bf16 = std::is_same_v<T, bfloat16>;
   const Widths width(a.s, Tile::D);
