@@ -196,8 +196,8 @@ TEST(RanksOnGpus, CopyEnginesMoveShards) {
     auto sum = std::find_if(code.begin(), code.end(),
                             [](auto& i) { return i.op->name == std::string_view("reduce_scatter"); });
     sum->stream = sum->stream == Stream::comm ? Stream::compute : Stream::comm;
-    EXPECT_NO_THROW(verify_copies(s));
-    EXPECT_THROW(verify_copies(two_streams), Error);
+    EXPECT_NO_THROW(copying_instructions(s, s.programs[0]));
+    EXPECT_THROW(copying_instructions(two_streams, two_streams.programs[0]), Error);
   }
 }
 

@@ -50,13 +50,18 @@ class Communicator {
   // Sends n elements to each rank and receives as many from each: part r of `in` goes to rank r,
   // and part r of `out` is from rank r.
   virtual void all_to_all(const void* in, void* out, DType dtype, int64_t n);
-  // Between ranks that have allocated alike: copies what rank `from` has at `place`, while rank
-  // `to` copies from here. place: as if that rank's memory began at the addresses here. A device
-  // copies without its multiprocessors. False, on all ranks, and nothing was done: they cannot.
-  virtual bool pull(const void* place, int to, void* in, int from, int64_t bytes) {
-    (void)place, (void)to, (void)in, (void)from, (void)bytes;
+  // Between ranks that have allocated alike: copies what rank `from` has at `place`, an address of
+  // this rank's memory. A device copies without its multiprocessors. False, on all ranks, and
+  // nothing was done: they cannot.
+  virtual bool pull(const void* place, void* in, int from, int64_t bytes) {
+    (void)place, (void)in, (void)from, (void)bytes;
     return false;
   }
+  // A barrier for pull(), in two parts: this rank's stream tells the others that its work so far
+  // has ended, and later goes on when all of them have told the same. flag: program/barriers.h.
+  // Nothing for no_barrier, or where ranks cannot pull.
+  virtual void arrive_at(int flag) { (void)flag; }
+  virtual void wait_at(int flag) { (void)flag; }
   // Before device memory is freed: others may have mapped it. wait: on all ranks together, until
   // none has it mapped; a rank that fails does not wait.
   virtual void released(const void* allocation, bool wait) { (void)allocation, (void)wait; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "program/barriers.h"
 #include "program/op.h"
 #include "program/sent_bytes.h"
 
@@ -16,8 +17,8 @@ namespace {
 constexpr double start_ms = 0.0103;
 constexpr double all_reduce_share = 300.3 / 450, one_way_share = 244.8 / 450;  // of the bandwidth
 // Two H200 that pull from each other at the same time: 77 MB at 307 GB/s. One direction alone
-// reaches 370. Before and after each copy is a handshake with the other rank, at least 0.013 ms.
-constexpr double copy_share = 307.0 / 450, copy_start_ms = 0.0065 + 2 * 0.013;
+// reaches 370. A wait for the other rank takes at least 0.013 ms.
+constexpr double copy_share = 307.0 / 450, copy_start_ms = 0.0065, barrier_ms = 0.013;
 // A plain kernel that copies 67 MB in an H200 reached 3.73 of 4.8 TB/s.
 constexpr double kernel_share = 3.73 / 4.8;
 // A rank's own part goes over no link, but NCCL copies or adds it, too: 1 / n of the buffer next to
@@ -121,12 +122,12 @@ double RankTimes::in_node_ms(Collective collective, double sent, int ranks, cons
 }
 
 // A kernel copies a rank's own shard, or adds the shards of all ranks.
-double RankTimes::copied_ms(Collective collective, double sent, int ranks) const {
+double RankTimes::copied_ms(Collective collective, double sent, int ranks, int barriers) const {
   const double shards = collective == Collective::all_gather       ? 2
                         : collective == Collective::reduce_scatter ? ranks + 1
                                                                    : 0;
   const double own = memory_ > 0 ? shards * sent / (ranks - 1) / (kernel_share * memory_) : 0;
-  return copy_start_ms + 1e3 * (sent / (copy_share * link_) + own);
+  return copy_start_ms + barriers * barrier_ms + 1e3 * (sent / (copy_share * link_) + own);
 }
 
 const GroupSpan& RankTimes::span(Axes axes) const {
@@ -145,8 +146,9 @@ double RankTimes::ms(const ProfileInstr& row) const {
   const GroupSpan& group = span(axes_of(instr));
   const double sent = sent_bytes(program, instr, group.ranks), calls = std::max(1, row.calls);
   const Collective collective = collective_of(row.op);
+  const int barriers = (barrier_before(instr) != no_barrier) + (barrier_after(instr) != no_barrier);
   const double in_node = is_copied(row.kernel) && group.nodes == 1 && link_ > 0
-                             ? copied_ms(collective, sent, group.ranks)
+                             ? copied_ms(collective, sent, group.ranks, barriers)
                              : in_node_ms(collective, sent, group.ranks, sent_dtype(program, instr));
   const double bias = bias_ms(program, instr);
   if (group.nodes == 1) return calls * (in_node + bias);

@@ -38,7 +38,7 @@ class RankTimes {
   // for more ranks, 0 if the rate of their memory is unknown.
   double own_part_ms(Collective collective, double sent, int ranks, int measured) const;
   // Milliseconds of one call by copy engines between ranks of a node.
-  double copied_ms(Collective collective, double sent, int ranks) const;
+  double copied_ms(Collective collective, double sent, int ranks, int barriers) const;
   const GroupSpan& span(Axes axes) const;
 
   const CompiledSession& session_;

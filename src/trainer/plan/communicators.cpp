@@ -75,17 +75,18 @@ std::vector<CommunicatorMemory> communicator_memory(const CompiledSession& sessi
   return list;
 }
 
-void verify_copies(const CompiledSession& session) {
+std::map<Axes, std::vector<int>> copying_instructions(const CompiledSession& session, const CompiledProgram& c) {
   const Mesh mesh = session.recipe.layout();
-  for (auto& c : session.programs) {
-    std::map<Axes, Stream> streams;
-    for (size_t i = 0; i < c.program.code.size(); ++i) {
-      const Instr& instr = c.program.code[i];
-      if (instr.op->op_class != OpClass::communication || !copies(*c.kernels[i])) continue;
-      if (streams.emplace(communicator_axes(mesh, instr), instr.stream).first->second != instr.stream)
-        fail_internal(fmt::format("two streams of {} copy between the same ranks", c.spec.name));
-    }
+  std::map<Axes, std::vector<int>> lists;
+  for (size_t i = 0; i < c.program.code.size(); ++i) {
+    const Instr& instr = c.program.code[i];
+    if (instr.op->op_class != OpClass::communication || !copies(*c.kernels[i])) continue;
+    std::vector<int>& list = lists[communicator_axes(mesh, instr)];
+    list.push_back(int(i));
+    if (c.program.code[size_t(list[0])].stream != instr.stream)
+      fail_internal(fmt::format("two streams of {} copy between the same ranks", c.spec.name));
   }
+  return lists;
 }
 
 int64_t total_bytes(const std::vector<CommunicatorMemory>& communicators) {

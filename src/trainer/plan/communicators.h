@@ -1,6 +1,7 @@
 // An estimate of the memory of NCCL's communicators on each GPU, counted by the plan.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -8,6 +9,7 @@
 
 namespace crest {
 
+struct CompiledProgram;
 struct CompiledSession;
 
 struct CommunicatorMemory {
@@ -23,8 +25,9 @@ std::set<Axes> axes_in_use(const CompiledSession& session);
 // processes on GPUs.
 std::vector<CommunicatorMemory> communicator_memory(const CompiledSession& session);
 int64_t total_bytes(const std::vector<CommunicatorMemory>& communicators);
-// Throws an internal error if copies between the same ranks are on two streams of a Program: they
-// would take down each other's flags (backend/cuda/peer_copies.h).
-void verify_copies(const CompiledSession& session);
+// The instructions of copy engines, by the axes of their communicator. Throws an internal error if
+// copies between the same ranks are on two streams: they would take down each other's flags
+// (program/barriers.h).
+std::map<Axes, std::vector<int>> copying_instructions(const CompiledSession& session, const CompiledProgram& program);
 
 }  // namespace crest

@@ -19,6 +19,7 @@
 #include "plan/handover.h"
 #include "plan/recipe_settings.h"
 #include "plan/stage_model.h"
+#include "program/barriers.h"
 #include "program/op.h"
 #include "program/verify.h"
 
@@ -461,7 +462,7 @@ void extend(CompiledSession& s, const std::vector<ProgramSpec>& programs, const 
 }
 
 void place(CompiledSession& s, const CompileOptions& options) {
-  if (options.verify) verify_handover(s), verify_copies(s);
+  if (options.verify) verify_handover(s);
   if (!has_segments(s, ProgramKind::train)) s.gradients = gradient_storages(s.programs, s.recipe.grad_accumulation);
   std::vector<std::vector<Block>> gradients = gradient_blocks(s.programs, s.gradients);
   s.transient_bytes = 0;
@@ -479,11 +480,16 @@ void place(CompiledSession& s, const CompileOptions& options) {
   s.communicators = communicator_memory(s);
   s.library_bytes = total_bytes(s.communicators);
   for (CompiledProgram& c : s.programs) {
-    if (!has_several_streams(c.program)) continue;
+    const auto copying = copying_instructions(s, c);
+    if (!has_several_streams(c.program) && copying.empty()) continue;
     Timer timer;
-    Accesses accesses = accesses_by_address(s, c);
+    const Accesses accesses = accesses_by_address(s, c);
     c.waits = plan_waits(c.program, accesses);
     if (options.verify) verify_waits(c.program, accesses, c.waits);
+    for (auto& [axes, list] : copying) {
+      place_barriers(c.program, accesses, c.waits, list);
+      if (options.verify) verify_barriers(c.program, accesses, c.waits, list);
+    }
     c.timings.push_back({"waits", timer.seconds()});
   }
 }

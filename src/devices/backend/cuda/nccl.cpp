@@ -195,9 +195,11 @@ class NcclCommunicator final : public Communicator {
     keep(nccl_.group_end());
     check(code, "all-to-all");
   }
-  bool pull(const void* place, int to, void* in, int from, int64_t bytes) override {
-    return peers_->pull(stream_, place, to, in, from, bytes);
+  bool pull(const void* place, void* in, int from, int64_t bytes) override {
+    return peers_->pull(stream_, place, in, from, bytes);
   }
+  void arrive_at(int flag) override { peers_->arrive(stream_, flag); }
+  void wait_at(int flag) override { peers_->wait(stream_, flag); }
   void released(const void* allocation, bool wait) override {
     if (!peers_->forget(allocation) || !wait || left_) return;
     set_stream(nullptr);

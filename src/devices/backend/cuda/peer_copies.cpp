@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <initializer_list>
 #include <type_traits>
 
 #include "backend/cuda/kernel.h"
 #include "host/process.h"
+#include "program/barriers.h"
 
 namespace crest::cuda {
 
@@ -20,10 +20,8 @@ namespace {
 constexpr size_t block = size_t(2) << 20;
 constexpr int flag_stride = 32;  // words: flags of two ranks share no sector
 
-// Each rank has two flags for every other rank: its data is ready, and it has copied. Whoever waits
-// for a flag takes it down, and the other rank raises it again only after an answer.
-enum class Flag { ready, done };
-int64_t place_of(Flag flag, int rank) { return (int64_t(rank) * 2 + int(flag)) * flag_stride; }
+// Each rank has the flags of a barrier for every other rank, which raises them when it arrives.
+int64_t place_of(int flag, int rank) { return (int64_t(rank) * barrier_flags + flag) * flag_stride; }
 
 struct Driver {
   CUresult (*range)(CUdeviceptr*, size_t*, CUdeviceptr) = nullptr;
@@ -57,7 +55,7 @@ CUstreamBatchMemOpParams write(const uint32_t* to, uint32_t value) {
   return p;
 }
 
-CUstreamBatchMemOpParams wait(const uint32_t* flag, uint32_t value) {
+CUstreamBatchMemOpParams wait_until(const uint32_t* flag, uint32_t value) {
   CUstreamBatchMemOpParams p = {};
   p.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
   p.waitValue.address = number(flag), p.waitValue.value = value;
@@ -65,16 +63,11 @@ CUstreamBatchMemOpParams wait(const uint32_t* flag, uint32_t value) {
   return p;
 }
 
-void enqueue(cudaStream_t stream, std::initializer_list<CUstreamBatchMemOpParams> operations) {
-  std::vector<CUstreamBatchMemOpParams> list = operations;
-  if (Driver::get()->memory_operations(stream, unsigned(list.size()), list.data(), 0) != CUDA_SUCCESS)
+// By the stream itself, without a kernel: a kernel would wait for a free multiprocessor.
+void enqueue(cudaStream_t stream, std::vector<CUstreamBatchMemOpParams> operations) {
+  if (Driver::get()->memory_operations(stream, unsigned(operations.size()), operations.data(), 0) != CUDA_SUCCESS)
     fail("the driver refused to wait for another rank's flag", "GPU",
          "Use --tensor-overlap off, --kernel all_gather=*.communicator and --kernel reduce_scatter=*.communicator.");
-}
-
-// By the stream itself, without a kernel: a kernel would wait for a free multiprocessor.
-void raise_and_wait(cudaStream_t stream, const uint32_t* there, const uint32_t* here) {
-  enqueue(stream, {write(there, 1), wait(here, 1), write(here, 0)});
 }
 
 // Of the allocation with this address.
@@ -153,8 +146,9 @@ const PeerCopies::Mapped& PeerCopies::mapped(char* base) {
 
 bool PeerCopies::is_usable(void* stream) {
   if (started_) return usable_;
+  if (is_captured(static_cast<cudaStream_t>(stream))) return false;
   started_ = true;
-  const size_t bytes = std::max(block, size_t(place_of(Flag::ready, ranks_)) * sizeof *flags_);
+  const size_t bytes = std::max(block, size_t(place_of(0, ranks_)) * sizeof *flags_);
   check(cudaMalloc(reinterpret_cast<void**>(&flags_), bytes), "memory of flags");
   // Done before others know the address: they get it on this stream.
   check(cudaMemsetAsync(flags_, 0, bytes, static_cast<cudaStream_t>(stream)), "memory of flags");
@@ -162,25 +156,37 @@ bool PeerCopies::is_usable(void* stream) {
   return usable_ = !mapped(Driver::get() ? reinterpret_cast<char*>(flags_) : nullptr).empty();
 }
 
-bool PeerCopies::pull(void* stream, const void* place, int to, void* in, int from, int64_t bytes) {
+bool PeerCopies::pull(void* stream, const void* place, void* in, int from, int64_t bytes) {
   auto* on = static_cast<cudaStream_t>(stream);
   char* base = beginning_of(place);
-  if (is_captured(on) && (!started_ || !allocations_.count(base))) return false;
-  if (!is_usable(stream)) return false;
+  if (!is_usable(stream) || (is_captured(on) && !allocations_.count(base))) return false;
   if (!base) fail_internal("a place of an exchange is in no allocation");
   const Mapped& there = mapped(base);
   if (there.empty()) return false;
-  const Mapped& flags = mapped(reinterpret_cast<char*>(flags_));
-  auto flags_of = [&](int rank) { return reinterpret_cast<uint32_t*>(flags[size_t(rank)]); };
-  auto handshake = [&](Flag flag, int raised_at, int awaited) {
-    raise_and_wait(on, flags_of(raised_at) + place_of(flag, rank_), flags_ + place_of(flag, awaited));
-  };
-  handshake(Flag::ready, to, from);
   check(cudaMemcpyAsync(in, there[size_t(from)] + (static_cast<const char*>(place) - base), size_t(bytes),
                         cudaMemcpyDefault, on),
         "copy from another rank");
-  handshake(Flag::done, from, to);
   return true;
+}
+
+void PeerCopies::arrive(void* stream, int flag) {
+  if (flag == no_barrier || !is_usable(stream)) return;
+  std::vector<CUstreamBatchMemOpParams> raised;
+  const Mapped& flags = mapped(reinterpret_cast<char*>(flags_));
+  for (int r = 0; r < ranks_; ++r)
+    if (r != rank_) raised.push_back(write(reinterpret_cast<uint32_t*>(flags[size_t(r)]) + place_of(flag, rank_), 1));
+  enqueue(static_cast<cudaStream_t>(stream), raised);
+}
+
+void PeerCopies::wait(void* stream, int flag) {
+  if (flag == no_barrier || !is_usable(stream)) return;
+  std::vector<CUstreamBatchMemOpParams> taken;
+  for (int r = 0; r < ranks_; ++r) {
+    if (r == rank_) continue;
+    const uint32_t* raised = flags_ + place_of(flag, r);
+    taken.push_back(wait_until(raised, 1)), taken.push_back(write(raised, 0));
+  }
+  enqueue(static_cast<cudaStream_t>(stream), taken);
 }
 
 bool PeerCopies::forget(const void* allocation) {

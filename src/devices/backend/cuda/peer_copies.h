@@ -18,11 +18,13 @@ class PeerCopies {
   ~PeerCopies();
   PeerCopies(const PeerCopies&) = delete;
 
-  // Copies what rank `from` has at this place of its memory, as an address here, while rank `to`
-  // copies from here. False, on all ranks, and nothing was done: their memory cannot be mapped, or
-  // this is the first exchange in an allocation and is captured. All ranks have allocated alike.
-  // They use one stream at a time.
-  bool pull(void* stream, const void* place, int to, void* in, int from, int64_t bytes);
+  // Copies what rank `from` has at this place of its memory, as an address here. False, on all
+  // ranks, and nothing was done: their memory cannot be mapped, or this is the first exchange in an
+  // allocation and is captured. All ranks have allocated alike. They use one stream at a time.
+  bool pull(void* stream, const void* place, void* in, int from, int64_t bytes);
+  // A barrier of the ranks' streams (Communicator::arrive_at).
+  void arrive(void* stream, int flag);
+  void wait(void* stream, int flag);
   // Before memory is freed: the address that its allocation returned. Whether others may have
   // mapped it: they must have forgotten it first.
   bool forget(const void* allocation);

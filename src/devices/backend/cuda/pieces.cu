@@ -6,6 +6,7 @@
 #include "comm/comm.h"
 #include "ops/collectives.h"
 #include "ops/index.h"
+#include "program/barriers.h"
 
 namespace crest::cuda {
 
@@ -55,9 +56,11 @@ void launch_copies(const KernelCall& c) {
   const Value& x = c.in_value(0);
   const int64_t further = x.offset_on(e.from) - x.offset_on(c.index());
   const char* place = c.input<char>(0) + further * int64_t(size_of(x.dtype));
-  c.group().set_stream(c.stream);
-  if (!c.group().pull(place, e.to, c.out[0], e.from, x.bytes()))
-    c.group().send_receive(c.in[0], e.to, c.out[0], e.from, x.bytes());
+  Communicator& group = c.group();
+  group.set_stream(c.stream);
+  group.arrive_at(barrier_before(c.instr)), group.wait_at(barrier_before(c.instr));
+  if (!group.pull(place, c.out[0], e.from, x.bytes())) group.send_receive(c.in[0], e.to, c.out[0], e.from, x.bytes());
+  group.arrive_at(barrier_after(c.instr)), group.wait_at(barrier_after(c.instr));
 }
 
 void launch_join(const KernelCall& c) {

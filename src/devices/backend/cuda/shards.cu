@@ -8,6 +8,7 @@
 #include "ops/attention.h"
 #include "ops/collectives.h"
 #include "ops/index.h"
+#include "program/barriers.h"
 
 namespace crest::cuda {
 
@@ -109,36 +110,50 @@ int64_t arriving_of_rank(int64_t shard_bytes, int64_t ranks) {
   return std::min(round_up(shard_bytes, line), most_arriving / (ranks - 1) / line * line);
 }
 
+// What follows on the stream of c, with no kernel right before it.
+KernelCall after_waits(const KernelCall& c) {
+  KernelCall after = c;
+  after.overlap = false;
+  return after;
+}
+
 // Copy engines bring the other ranks' addends of this rank's shard, piece by piece; kernels add.
+// Meanwhile the other ranks may still copy.
 void launch_reduce_scatter_copies(const KernelCall& c) {
   const Value& shard = c.out_value(out::reduce_scatter::shard);
   clear_padding(c);
   Communicator& group = communicator_of(c);
+  group.arrive_at(barrier_before(c.instr)), group.wait_at(barrier_before(c.instr));
   const int ranks = group.size(), own = group.rank();
   const int64_t bytes = shard.bytes(), piece = arriving_of_rank(bytes, ranks);
   char* addend = static_cast<char*>(c.in[in::reduce_scatter::x]) + own * bytes;
-  KernelCall after = c;
-  after.overlap = false;  // what is before it is no kernel
-  for (int64_t begin = 0; begin < bytes; begin += piece) {
-    const int64_t size = std::min(piece, bytes - begin);
-    RankPointers addends;
-    addends.count = ranks;
+  RankPointers addends;
+  addends.count = ranks;
+  auto pull = [&](int64_t begin, int64_t size) {
     addends.of[own] = addend + begin;
     for (int k = 1; k < ranks; ++k) {
-      const int from = (own + k) % ranks, to = (own - k + ranks) % ranks;
-      char* arrives = static_cast<char*>(c.workspace) + (k - 1) * piece;
-      if (!group.pull(addend + begin, to, arrives, from, size)) return sum_and_scatter(c);
-      addends.of[from] = arrives;
+      const int from = (own + k) % ranks;
+      addends.of[from] = static_cast<char*>(c.workspace) + (k - 1) * piece;
+      if (!group.pull(addend + begin, addends.of[from], from, size)) return false;
     }
+    return true;
+  };
+  for (int64_t begin = 0; begin < bytes; begin += piece) {
+    const int64_t size = std::min(piece, bytes - begin);
+    const bool pulled = pull(begin, size), last = begin + size == bytes;
+    if (!pulled) sum_and_scatter(c);
+    if (!pulled || last) group.arrive_at(barrier_after(c.instr));
+    if (!pulled) break;
     with_type(shard.dtype, [&](auto t) {
       using T = decltype(t);
       constexpr int64_t of_thread = Vec<T>::size;
       const int64_t n = size / int64_t(sizeof(T)), first = begin / int64_t(sizeof(T));
       const T* acc = adds_up(c.instr) ? c.input<T>(in::reduce_scatter::acc) + first : nullptr;
-      launch(after, sum_of_shards<T>, blocks_for(n, threads * of_thread), threads, 0, addends, acc,
+      launch(after_waits(c), sum_of_shards<T>, blocks_for(n, threads * of_thread), threads, 0, addends, acc,
              c.output<T>(out::reduce_scatter::shard) + first, n);
     });
   }
+  group.wait_at(barrier_after(c.instr));
 }
 
 size_t arriving_bytes(const KernelQuery& q) {
@@ -147,7 +162,7 @@ size_t arriving_bytes(const KernelQuery& q) {
   return std::max(size_t(arriving), sum_workspace(q));  // NCCL sums where ranks cannot pull
 }
 
-// Each pull waits for its two ranks, one after the other. No host has more GPUs with peer access.
+// Each barrier waits for all ranks. No host has more GPUs with peer access.
 constexpr int most_pulling = 8;
 
 std::string reject_copies(const KernelQuery& q, const Value& shard) {
@@ -174,18 +189,23 @@ void copy_shard(const KernelCall& c, const void* from, void* to, int64_t bytes) 
          static_cast<uint32_t*>(to), words);
 }
 
-// Copy engines bring the other ranks' shards.
+// Copy engines bring the other ranks' shards. This rank copies its own one while they arrive.
 void launch_gather_copies(const KernelCall& c) {
   const int64_t bytes = c.in_value(in::all_gather::shard).bytes();
   Communicator& group = communicator_of(c);
   const int ranks = group.size(), own = group.rank();
   const void* shard = c.in[in::all_gather::shard];
   char* all = c.output<char>(out::all_gather::y);
-  copy_shard(c, shard, all + own * bytes, bytes);
+  group.arrive_at(barrier_before(c.instr));
+  copy_shard(after_waits(c), shard, all + own * bytes, bytes);
+  group.wait_at(barrier_before(c.instr));
   for (int k = 1; k < ranks; ++k) {
-    const int from = (own + k) % ranks, to = (own - k + ranks) % ranks;
-    if (!group.pull(shard, to, all + from * bytes, from, bytes)) return launch_gather(c);
+    const int from = (own + k) % ranks;
+    if (group.pull(shard, all + from * bytes, from, bytes)) continue;
+    launch_gather(c);
+    break;
   }
+  group.arrive_at(barrier_after(c.instr)), group.wait_at(barrier_after(c.instr));
 }
 
 void launch_own_share(const KernelCall& c) {
