@@ -19,6 +19,7 @@ import numpy as np
 from fit import ROOT, predicted, rms
 
 MULTIPROCESSORS = 132
+LONG = 8192  # longer sequences all have the same time for a query and a key
 
 
 @functools.lru_cache(None)
@@ -59,7 +60,8 @@ class Points:
         flops, size, _ = self.rows.T
         factor = [tile_factor(*s, **idea) for s in self.shapes] if idea is not None else 1
         self.x = np.stack([flops * factor, size, np.ones(len(flops))], 1)
-        places = ([[s[0] * s[2], s[1], f / (s[0] * s[2] * s[1] * s[4])] for s, f in zip(self.shapes, flops)] if idea is not None
+        keys = [f / ((10 if s[5] else 4) * s[0] * s[2] * s[1] * s[4]) for s, f in zip(self.shapes, flops)]
+        places = ([[s[0] * s[2], min(s[1], LONG), min(k, LONG / 2)] for s, k in zip(self.shapes, keys)] if idea is not None
                   else [[f, b, 1] for f, b in zip(flops, size)])
         self.place = np.log(np.array(places, float))
         return self

@@ -133,14 +133,25 @@ double distance(double a, double b) { return a > 0 && b > 0 ? std::log(a / b) : 
 // k of a product with a known shape.
 double sum_length(const CallTime& c) { return c.flops / (2 * double(c.shape.m) * double(c.shape.n)); }
 
+// Longer sequences all have the same time for a query and a key.
+constexpr int64_t long_sequence = 8192;
+
+// Their mean number.
+double keys_of_a_query(const CallTime& c) {
+  const AttentionShape& s = c.attention;
+  const double of_pair = (s.gradient ? 10 : 4) * double(s.batch * s.heads * s.head_dim);
+  return std::min(c.flops / (of_pair * double(s.queries)), double(long_sequence) / 2);
+}
+
 double squared_distance(const CallTime& a, const CallTime& b, bool shaped) {
   const double flops = distance(a.flops, b.flops), bytes = distance(a.bytes, b.bytes);
   if (!shaped) return flops * flops + bytes * bytes;
   if (a.attention.known()) {
     const double heads = distance(double(a.attention.batch * a.attention.heads),
                                   double(b.attention.batch * b.attention.heads)),
-                 queries = distance(double(a.attention.queries), double(b.attention.queries)),
-                 seen = flops - heads - queries - distance(double(a.attention.head_dim), double(b.attention.head_dim));
+                 queries = distance(double(std::min(a.attention.queries, long_sequence)),
+                                    double(std::min(b.attention.queries, long_sequence))),
+                 seen = distance(keys_of_a_query(a), keys_of_a_query(b));
     return heads * heads + queries * queries + seen * seen;
   }
   const double m = distance(double(a.shape.m), double(b.shape.m)), n = distance(double(a.shape.n), double(b.shape.n)),
