@@ -123,13 +123,17 @@ if(CMAKE_CUDA_COMPILER)
 endif()
 
 crest_backend(${CREST_HAVE_CUDA})
-crest_library(crest_lib commands ${CREST_HAVE_CUDA} ${CREST_HAVE_CUDA})
+set(kernels ${CREST_HAVE_CUDA})
+if(CREST_SANITIZE AND NOT CREST_HAVE_CUDA)  # one library for crest and its tests
+  set(kernels emulated)
+endif()
+crest_library(crest_lib commands ${CREST_HAVE_CUDA} ${kernels})
 crest_program(crest crest_lib)
 install(TARGETS crest RUNTIME DESTINATION bin)
 # The C++ API without the laboratory and the command line.
 crest_library(crest_trainer trainer ${CREST_HAVE_CUDA} ${CREST_HAVE_CUDA})
 set_target_properties(crest_trainer PROPERTIES EXCLUDE_FROM_ALL TRUE)
-if(CREST_HAVE_CUDA)  # tests run kernels on the GPU, else on the emulation
+if(CREST_HAVE_CUDA OR CREST_SANITIZE)  # tests run kernels on the GPU, else on the emulation
   set(CREST_TEST_LIBRARY crest_lib)
 else()
   set(CREST_TEST_LIBRARY crest_lib_emulated)

@@ -53,6 +53,15 @@ function(share_precompiled target owner)
   endif()
 endfunction()
 
+# optimize_sanitized(FILES...): these at -O1 under AddressSanitizer, where all else is -O0. For files that tests spend much
+# of their time in, or that call themselves a thousand times (jinja.cpp).
+function(optimize_sanitized)
+  if(CREST_SANITIZE MATCHES address)
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON
+      SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
 # unite(TARGET [BATCH]): compiles the files of each folder in batches of equal size.
 # content_hash: xxhash.h turns on optimization for what follows it in a debug build.
 set(CREST_ALONE "/core/content_hash|/ops/|/backend/cpu/[a-z0-9_]+\\.cpp|/backend/cuda/(cudnn|cudnn_graph|cublaslt|fused_nvrtc|discover|nvml)\\.cpp")
