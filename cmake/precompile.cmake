@@ -6,10 +6,10 @@ set(CREST_COMMON_HEADERS <algorithm> <functional> <map> <memory> <optional> <str
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   list(APPEND CREST_COMMON_HEADERS <nlohmann/json.hpp>)
 endif()
-# The files of a folder are compiled up to 16 at a time, which halves the time of a whole build: headers and templates are
+# The files of a folder are compiled up to 32 at a time, which halves the time of a whole build: headers and templates are
 # read once for all of them. Names in unnamed namespaces must differ within a folder; not in backend/cpu/ and ops/, whose
 # files have one shape. A developer may prefer small batches: one changed file compiles its whole batch.
-set(CREST_UNITY_BATCH 16 CACHE STRING "how many files are compiled at once")
+set(CREST_UNITY_BATCH 32 CACHE STRING "how many files are compiled at once")
 option(CREST_UNITY "compile several files at once" ON)
 # g++ 12 warns of what it inlines from its own <string> when that is precompiled; clang, which .ci/run compiles everything
 # with as well, has no such warnings to lose. clang would remember when each header was written, which differs between
@@ -50,6 +50,15 @@ function(share_precompiled target owner)
   if(CREST_PCH)
     target_precompile_headers(${target} REUSE_FROM ${owner})
     target_compile_options(${target} PRIVATE ${CREST_PCH_OPTIONS})
+  endif()
+endfunction()
+
+# optimize_sanitized(FILES...): these at -O1 under AddressSanitizer, where all else is -O0. For files that tests spend much
+# of their time in, or that call themselves a thousand times (jinja.cpp).
+function(optimize_sanitized)
+  if(CREST_SANITIZE MATCHES address)
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON
+      SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
 endfunction()
 

@@ -14,6 +14,7 @@ slice=${FUZZ_SLICE:-45} workers=${FUZZ_WORKERS:-1} budget=${FUZZ_BUDGET:-1000000
 start=$(date +%s)
 programs=${FUZZ_BUILD:-$here/../../build/sanitize/tests}
 mkdir -p "$out/fuzz"
+ulimit -s 32768  # as in tests/CMakeLists.txt
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=8
 [ $# -gt 0 ] || set -- $(cd "$here" && ls ./*.cpp | sed 's|^\./||; s|\.cpp$||')
 

@@ -28,5 +28,6 @@ if [ $# = 2 ]; then
   exit 1
 fi
 mkdir -p "$out"
+ulimit -s 32768  # as in tests/CMakeLists.txt
 cd "$here"
 printf '%s\n' *.cpp | sed 's/\.cpp$//' | xargs -P "${JOBS:-1}" -I NAME sh "$here/run.sh" "$seconds" NAME
