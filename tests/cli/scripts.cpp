@@ -305,7 +305,7 @@ TEST(ContinuousIntegration, RunsEverythingAndEndsWithTheSummaries) {
   if (size_t at = parts.find("make cuda CUDA_ARCHS=90a "); at != std::string::npos)  // where there is an nvcc
     parts.erase(at, parts.find('\n', at) + 1 - at);
   EXPECT_EQ(parts,
-            "make check-format\nmake check-layers\nmake check-prose\nmake test\nmake asan\nmake fuzz FUZZ_SECONDS=6\n"
+            "make check-format\nmake check-layers\nmake check-prose\nmake test\nmake asan\nmake fuzz FUZZ_SECONDS=12\n"
             "make tidy TIDY_SECONDS=60\n");
   EXPECT_NE(r.out.rfind("100% tests passed"), std::string::npos);
   EXPECT_GT(r.out.rfind("100% tests passed"), r.out.rfind("sanitizers "));
