@@ -42,7 +42,7 @@ struct Tiles {
   }
   // The first query of a tile. Forward, the last tile is full.
   int64_t begin(int64_t tile) const {
-    const int64_t before = s.gradient ? 0 : queries() * size() - tiles_along(s.queries, 64) * 64;
+    const int64_t before = s.gradient ? 0 : queries() * size() - tiles_over(s.queries, 64) * 64;
     return tile * size() - before;
   }
   // Tiles of keys seen by a tile of queries.
