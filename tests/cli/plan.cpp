@@ -553,3 +553,9 @@ TEST(CliPlan, PredictsThousandsOfRanks) {
   expect_error({"plan", "--model=nano", "--explain=flops", "--link=400Gb"}, 2, {"--explain", "--link"});
   expect_error({"plan", "--model=nano", "--device=l40s", "--ranks=16", "--price=1"}, 2, {"--link"});
 }
+
+TEST(CliPlan, RefusesSettingsWithoutEffectOrKernel) {
+  // --reduce leaves the state of the optimizer whole.
+  expect_error({"plan", "--model=nano", "--device=h100", "--ranks=2", "--reduce=bucket", "--gather=forward"}, 2,
+               {"--gather", "nothing to gather", "--shard optimizer"});
+}
