@@ -558,4 +558,6 @@ TEST(CliPlan, RefusesSettingsWithoutEffectOrKernel) {
   // --reduce leaves the state of the optimizer whole.
   expect_error({"plan", "--model=nano", "--device=h100", "--ranks=2", "--reduce=bucket", "--gather=forward"}, 2,
                {"--gather", "nothing to gather", "--shard optimizer"});
+  expect_error({"plan", "--model=nano", "--device=h100", "--ranks=2", "--shard=gradients", "--reduce=each"}, 2,
+               {"--shard", "Use --reduce bucket, and"});
 }
