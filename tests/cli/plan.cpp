@@ -397,6 +397,7 @@ TEST(CliPlan, BadInputIsOneClearError) {
   expect_error({"plan", "--for", "fun"}, 2, {"--for"});
   expect_error({"plan", "--blocks", "-1"}, 2, {"--blocks"});
   expect_error({"plan", "--blocks", "99999999999"}, 2, {"--blocks: '99999999999' is out of range"});
+  expect_error({"plan", "--model", "nano", "--offload", "activations=5"}, 2, {"5 layers", "the model has 4"});
   expect_error({"plan", "--precision", "bf61"}, 2, {"bf61", "bf16"});
   expect_error({"plan", "--atention", "flash"}, 2, {"--atention", "--attention"});
   expect_error({"plan", "--config", config}, 2, {"batsh", "batch"});
