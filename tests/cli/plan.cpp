@@ -557,6 +557,12 @@ TEST(CliPlan, PredictsThousandsOfRanks) {
 }
 
 TEST(CliPlan, RefusesSettingsWithoutEffectOrKernel) {
+  // The copy engines move shards on the communication stream only.
+  expect_error({"plan", "--model=nano", "--device=h100", "--ranks=2", "--kernel", "all_gather=*.copy_engine"}, 1,
+               {"no cuda kernel supports all_gather", "--kernel all_gather=*.copy_engine excludes"});
+  expect_error({"plan", "--model=nano", "--kernel=attention=*.flash", "--kernel=attention=*.reference"}, 2,
+               {"no kernel of attention matches '*.flash' and '*.reference'", "cpu.attention.reference"});
+  expect_error({"plan", "--model=nano", "--kernel", "gather_all=*"}, 2, {"'gather_all'", "crest program prints"});
   // --reduce leaves the state of the optimizer whole.
   expect_error({"plan", "--model=nano", "--device=h100", "--ranks=2", "--reduce=bucket", "--gather=forward"}, 2,
                {"--gather", "nothing to gather", "--shard optimizer"});
