@@ -396,6 +396,8 @@ TEST(CliPlan, BadInputIsOneClearError) {
   expect_error({"plan", "--memory-limit", "-1GiB"}, 2, {"--memory-limit"});
   expect_error({"plan", "--for", "fun"}, 2, {"--for"});
   expect_error({"plan", "--blocks", "-1"}, 2, {"--blocks"});
+  expect_error({"plan", "--blocks", "99999999999"}, 2, {"--blocks: '99999999999' is out of range"});
+  expect_error({"plan", "--model", "nano", "--offload", "activations=5"}, 2, {"5 layers", "the model has 4"});
   expect_error({"plan", "--precision", "bf61"}, 2, {"bf61", "bf16"});
   expect_error({"plan", "--atention", "flash"}, 2, {"--atention", "--attention"});
   expect_error({"plan", "--config", config}, 2, {"batsh", "batch"});
@@ -552,4 +554,18 @@ TEST(CliPlan, PredictsThousandsOfRanks) {
   expect_error({"plan", "--model=nano", "--device=h100", "--ranks=16", "--node-gpus=0"}, 2, {"--node-gpus"});
   expect_error({"plan", "--model=nano", "--explain=flops", "--link=400Gb"}, 2, {"--explain", "--link"});
   expect_error({"plan", "--model=nano", "--device=l40s", "--ranks=16", "--price=1"}, 2, {"--link"});
+}
+
+TEST(CliPlan, RefusesSettingsWithoutEffectOrKernel) {
+  // The copy engines move shards on the communication stream only.
+  expect_error({"plan", "--model=nano", "--device=h100", "--ranks=2", "--kernel", "all_gather=*.copy_engine"}, 1,
+               {"no cuda kernel supports all_gather", "--kernel all_gather=*.copy_engine excludes"});
+  expect_error({"plan", "--model=nano", "--kernel=attention=*.flash", "--kernel=attention=*.reference"}, 2,
+               {"no kernel of attention matches '*.flash' and '*.reference'", "cpu.attention.reference"});
+  expect_error({"plan", "--model=nano", "--kernel", "gather_all=*"}, 2, {"'gather_all'", "crest program prints"});
+  // --reduce leaves the state of the optimizer whole.
+  expect_error({"plan", "--model=nano", "--device=h100", "--ranks=2", "--reduce=bucket", "--gather=forward"}, 2,
+               {"--gather", "nothing to gather", "--shard optimizer"});
+  expect_error({"plan", "--model=nano", "--device=h100", "--ranks=2", "--shard=gradients", "--reduce=each"}, 2,
+               {"--shard", "Use --reduce bucket, and"});
 }

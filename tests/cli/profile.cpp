@@ -242,6 +242,7 @@ TEST_F(CliProfile, BadInputIsOneClearError) {
   bad({"--batch", "4,8"}, 2, {"--batch"});
   bad({"--batch", "4096", "--memory-limit", "16MiB"}, 3, {"the plan needs", "activations", "--recompute full"});
   bad({"--trace", "/nowhere/step.json"}, 1, {"--trace", "/nowhere"});
+  bad({"--trace", "/sys/step.json"}, 1, {"/sys/step.json", "cannot create"});
   bad({"--snapshot", "/nowhere/memory.pickle"}, 1, {"--snapshot", "/nowhere"});
   bad({"--device", "cuda:1"}, 4, {"CUDA"});
   bad({"--device", "h200"}, 4, {"described"});

@@ -269,6 +269,9 @@ TEST(CliCalibrate, RefusesWhatItCannotMeasure) {
   expect_error({"calibrate", "--device=h200"}, 2, {"--device"});
   expect_error({"calibrate", "--device=h200", "--ranks=2"}, 2, {"--device"});
   expect_error({"calibrate", "--precision=fp31", "--memory-limit=1MB"}, 2, {"fp31"});
+  // Before minutes of measuring.
+  expect_error({"calibrate", "--out=/dev/null"}, 1, {"--out", "not a file"});
+  expect_error({"calibrate", "--out=/sys/x.json"}, 1, {"/sys/x.json", "cannot create"});
 }
 
 }  // namespace crest::test

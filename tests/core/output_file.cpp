@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 
 #include "core/error.h"
 #include "core/io.h"
@@ -13,13 +14,19 @@ using namespace crest;
 namespace {
 
 // The message of the error; "": none.
-std::string refusal(const std::string& file) {
+std::string message(const std::function<void()>& check) {
   try {
-    require_no_run_file(file);
+    check();
   } catch (const Error& e) {
     return e.what();
   }
   return "";
+}
+std::string refusal(const std::string& file) {
+  return message([&] { require_no_run_file(file); });
+}
+std::string problem_of_place(const std::string& file) {
+  return message([&] { require_place_for(file, "--out"); });
 }
 
 }  // namespace
@@ -51,4 +58,22 @@ TEST(OutputFile, NeverReplacesAFileOfARun) {
   for (const char* name :
        {"run/report.html", "run/new.json", "data/notes.txt", "other/config.toml", "site/r.html", "absent/x"})
     EXPECT_EQ(refusal(dir / name), "") << name;
+}
+
+TEST(OutputFile, HasAPlaceBeforeLongWork) {
+  TemporaryFolder dir;
+  create_directories(dir / "folder");
+  create_directories(dir / "run/checkpoints");
+  for (const char* name : {"run/config.toml", "file"}) write_file_synced(dir / name, "x");
+
+  EXPECT_EQ(problem_of_place(dir / "new.json"), "");
+  EXPECT_EQ(problem_of_place(dir / "file"), "");
+  EXPECT_EQ(problem_of_place("file in the working folder"), "");
+  EXPECT_NE(problem_of_place(dir / "absent/x").find("no such folder"), std::string::npos);
+  EXPECT_NE(problem_of_place(dir / "file/x").find("no such folder"), std::string::npos);
+  EXPECT_NE(problem_of_place(dir / "folder").find("is a folder, not a file"), std::string::npos);
+  EXPECT_NE(problem_of_place(dir / "run/config.toml").find("a file of a run"), std::string::npos);
+  EXPECT_NE(problem_of_place("/sys/x").find("cannot create"), std::string::npos);
+  EXPECT_NE(problem_of_place("/dev/null").find("is a device"), std::string::npos);
+  EXPECT_FALSE(path_exists(dir / "new.json") || path_exists(dir / "new.json.tmp"));
 }

@@ -271,5 +271,7 @@ TEST(PrepareFreeSpace, IsCheckedBefore) {
   Faults faults;
   faults.free_bytes = 100;
   EXPECT_ERROR(prepare(tiny(dir / "in.txt", dir / "out", false)), "the disk has 100 B free");
+  EXPECT_ERROR(prepare(tiny(dir / "in.txt", dir / "out", false)), "or choose an --out on another disk");
   EXPECT_FALSE(fs::exists(dir / "out"));
+  EXPECT_ERROR(prepare_cached(dir / "in.txt", dir / "cache", "bytes"), "or set CREST_CACHE to");
 }

@@ -49,12 +49,13 @@ TEST(Handover, TensorRanksTrainAndSample) {
 }
 
 // To be printed, for example.
-TEST(Handover, AnUpdateAloneIsNoMistake) {
+TEST(Handover, AProgramAloneIsNoMistake) {
   Recipe r = tensor_recipe(false);
-  r.data_parallel = 2;
+  r.data_parallel = 2, r.grad_accumulation = 3;
   SessionUse use;
-  use.update = true;
-  EXPECT_EQ(problem_between(compile(r, this_cpu(1), session_programs(r, use))), "");
+  use.train = use.update = true;
+  for (const ProgramSpec& spec : session_programs(r, use))
+    EXPECT_EQ(problem_between(compile(r, this_cpu(1), {spec}, {.verify = false})), "") << spec.name;
 }
 
 // Each of these Programs is right by itself.

@@ -77,7 +77,7 @@ TEST(Tune, VariesPinnedKernels) {
   for (auto& c : json["candidates"]) ms[c["changes"].value("kernel", "") == reference] = c["measured_ms"];
   EXPECT_GT(ms[0], 0.0);
   EXPECT_GT(ms[1], 0.0);
-  for (const char* wrong : {"kernel=attention=none", "kernel=flash", "kernel", "kernel=attention=*+"}) {
+  for (const char* wrong : {"kernel=attention=none", "kernel=flash", "kernel", "kernel=", "kernel=attention=*+"}) {
     try {
       tuned(few, {.vary = {wrong}});
       ADD_FAILURE() << wrong;

@@ -52,4 +52,18 @@ void require_no_run_file(const std::string& file) {
       fail("this would overwrite a file of " + std::string(of), printable(file, 1000), "Give another name.");
 }
 
+void require_place_for(const std::string& file, const char* setting) {
+  const std::string folder = parent_path(file);
+  if (!is_directory(folder))
+    fail("no such folder: " + printable(folder), setting, "Create it, or choose another file.");
+  std::error_code error;
+  if (fs::exists(file, error) && !fs::is_regular_file(file, error))
+    fail(printable(file) + (is_directory(file) ? " is a folder, not a file" : " is a device or a pipe, not a file"),
+         setting, "Name a file.");
+  require_no_run_file(file);
+  const std::string trial = file + ".tmp";  // as write_file_atomic does
+  File::create_new(trial).close();
+  remove_tree(trial);
+}
+
 }  // namespace crest

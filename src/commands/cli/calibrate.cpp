@@ -144,9 +144,10 @@ int run_calibrate(const CalibrateFlags& o) {
   std::vector<int> ranks = ranks_of(o);
   Device device = calibrated_device(o, ranks);
   std::string file = o.out.empty() ? calibration_file(device) : o.out;
-  require_no_run_file(file);
   if (file.empty())
     fail_usage("there is no cache folder to write to", "--out", "Give --out FILE, or set HOME or CREST_CACHE.");
+  create_directories(parent_path(file));
+  require_place_for(file, "--out");
   Calibration c;
   if (o.add) {
     std::optional<Calibration> found = find_calibration(path_exists(o.out) ? o.out : "", device);

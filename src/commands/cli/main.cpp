@@ -102,7 +102,14 @@ static int run(int argc, char** argv) {
       std::string problem = e.what();  // "--ab: 1 required FLAGS missing"
       if (size_t at = problem.find(": 1 required "); at != std::string::npos)
         problem = fmt::format("{} needs a value", problem.substr(0, at));
-      fail_usage(problem, std::string("crest ") + c.name, fmt::format("See crest {} --help.", c.name));
+      std::string where = std::string("crest ") + c.name;
+      // "Could not convert: --stage = 99999999999": parse_command_line found it to be a number.
+      constexpr std::string_view convert = "Could not convert: ", is = " = ";
+      if (size_t at = problem.find(is); problem.starts_with(convert) && at != std::string::npos) {
+        where = problem.substr(convert.size(), at - convert.size());
+        problem = fmt::format("'{}' is out of range", printable(problem.substr(at + is.size())));
+      }
+      fail_usage(problem, where, fmt::format("See crest {} --help.", c.name));
     }
     return action();
   }

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "bench/profile_run.h"
@@ -45,14 +44,6 @@ struct ProfileFlags {
   ProfileView view;
   bool json = false;
 };
-
-// A wrong path is reported before anything is measured.
-void check_output(const std::string& file, const char* flag) {
-  std::filesystem::path folder = std::filesystem::path(file).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    fail("no such folder: " + printable(folder.string()), flag, "Create it, or choose another file.");
-  require_no_run_file(file);
-}
 
 ProfileTask task_of(const ProfileFlags& o, RankGroup* group) {
   ProfileTask task;
@@ -110,8 +101,8 @@ void validate_profile(const ProfileFlags& o) {
   in(o.warmup, 0, 1'000'000, "--warmup");
   in(o.top, 1, 100'000, "--top");
   if (!(o.max_seconds >= 0)) fail_usage("the time limit is negative", "--max-seconds");
-  check_output(o.trace, "--trace");
-  check_output(o.snapshot, "--snapshot");
+  if (!o.trace.empty()) require_place_for(o.trace, "--trace");
+  if (!o.snapshot.empty()) require_place_for(o.snapshot, "--snapshot");
   if (o.method != "auto" && o.method != "timers")
     fail_usage(fmt::format("'{}' is not a value of --method", printable(o.method)), "--method",
                did_you_mean(o.method, {"auto", "timers"}) + " Values: auto, timers.");

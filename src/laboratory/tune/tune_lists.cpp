@@ -87,8 +87,13 @@ TuneList parse_vary(const std::string& text, const Device& device) {
   if (list.values.empty())
     fail_usage(fmt::format("'{}' needs values", list.name), "--vary",
                fmt::format("Write for example {}=A,B ({}).", list.name, allowed(row)));
-  for (auto& v : list.values)
-    for (auto& part : texts_of_value(list.name, v)) parse_setting(row, part, "--vary");
+  for (auto& v : list.values) {
+    const std::vector<std::string> parts = texts_of_value(list.name, v);
+    if (parts.empty())
+      fail_usage(fmt::format("a value of {} is empty", list.name), "--vary",
+                 "Leave it out: the settings as given are compared in any case.");
+    for (auto& part : parts) parse_setting(row, part, "--vary");
+  }
   if (kernels) check_pins(list.values, device);
   return list;
 }

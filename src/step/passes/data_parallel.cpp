@@ -180,7 +180,7 @@ void data_parallel(Program& program, const PassContext& context) {
   if (context.kind == ProgramKind::train && sharding_of(context) != Sharding::none) {
     if ((how != "flat" && !buckets) || context.setting("comm-dtype") != "fp32")
       fail_usage("shares are made of a whole group's gradients, in their own dtype", "--shard",
-                 "Use --reduce flat or bucket, and --comm-dtype fp32.");
+                 fmt::format("Use --reduce {}, and --comm-dtype fp32.", every ? "bucket" : "flat or bucket"));
     if (every && !buckets)
       fail_usage("shares of gradients and weights travel in buckets", "--reduce", "Use --reduce bucket, or omit it.");
     return Reductions(program, Phase::backward, buckets, false)

@@ -289,6 +289,11 @@ class Offload {
 
 void offload(Program& program, const PassContext& context) {
   const OffloadChoice choice = offload_choice(context.setting("offload"));
+  if (const int64_t layers = context.recipe.model.layers;
+      choice.layers > layers && choice.layers != OffloadChoice::all_layers)
+    fail_usage(
+        fmt::format("there are no {} layers to move the activations of: the model has {}", choice.layers, layers),
+        "--offload " + context.setting("offload"), "Use activations=all for every layer.");
   if (context.kind == ProgramKind::train && choice.activations != OffloadChoice::Activations::none)
     offload_activations(program, context, choice);
   if (context.kind != ProgramKind::update || !choice.optimizer) return;

@@ -118,7 +118,7 @@ void check_out(const PrepareOptions& o, bool in_cache) {
   if (!in_cache) check_replaced(o);  // a folder of the cache is Crest's own, also if it is damaged
 }
 
-void check_space(const fs::path& folder, const fs::path& out, const Spec& spec, uint64_t total) {
+void check_space(const fs::path& folder, const fs::path& out, bool in_cache, const Spec& spec, uint64_t total) {
   struct statvfs space;
   if (syscalls->statvfs(folder.c_str(), &space) != 0) return;  // the write will report it
   uint64_t available = uint64_t(space.f_bavail) * uint64_t(space.f_frsize);
@@ -127,7 +127,9 @@ void check_space(const fs::path& folder, const fs::path& out, const Spec& spec, 
   if (available < least)
     fail(fmt::format("the disk has {} free, but the tokens need at least {}", format_bytes(double(available)),
                      format_bytes(double(least))),
-         printable(out.string()), "Free some space or choose an --out on another disk.");
+         printable(out.string()),
+         in_cache ? "Free some space, or set CREST_CACHE to a folder on another disk."
+                  : "Free some space, or choose an --out on another disk.");
 }
 
 uint64_t held_out_bytes(const PrepareOptions& o, const Spec& spec, uint64_t total) {
@@ -359,7 +361,7 @@ PrepareResult prepare_into(const PrepareOptions& o, const std::string& cache_key
     corpus.left_out = &duplicates.left_out, corpus.left_out_bytes = duplicates.bytes;
     total -= duplicates.bytes;
   }
-  check_space(staging.path(), o.out, spec, total);
+  check_space(staging.path(), o.out, in_cache, spec, total);
   check_chats(o, corpus.chat, sources, chats);
   uint64_t held_out = held_out_bytes(o, spec, total);
   if (held_out) corpus.boundary = total - held_out;

@@ -19,6 +19,17 @@ namespace {
 
 using KernelLists = std::unordered_map<std::string_view, std::vector<const Kernel*>>;
 
+// An operation may have several pins: its kernels match all of them.
+[[noreturn]] void fail_pins(const Recipe& recipe, std::string_view op, const Device& device) {
+  std::vector<std::string> pins, names;
+  for (auto& [op_name, pattern] : recipe.kernels)
+    if (op_name == op) pins.push_back("'" + printable(pattern) + "'");
+  for (auto& k : kernels_of(device.kind))
+    if (op == k.op) names.emplace_back(k.name);
+  fail_usage(fmt::format("no kernel of {} matches {}", op, join(pins, " and ")), "--kernel",
+             "Kernels: " + join(names, ", ") + ".");
+}
+
 KernelLists lists_of(const Recipe& recipe, const Device& device) {
   KernelLists lists;
   for (auto& k : kernels_of(device.kind)) lists[k.op].push_back(&k);
@@ -28,16 +39,21 @@ KernelLists lists_of(const Recipe& recipe, const Device& device) {
     auto it = lists.find(op_name);
     if (it == lists.end())
       fail_usage(fmt::format("no kernels for operation '{}'", printable(op_name)), "--kernel",
-                 did_you_mean(op_name, known));
-    std::vector<std::string> names;
-    for (auto* k : it->second) names.push_back(k->name);
+                 did_you_mean(op_name, known) + " crest program prints the operations of a step.");
     const char* glob = pattern.c_str();  // clang 14 cannot capture structured bindings
     std::erase_if(it->second, [glob](auto* k) { return fnmatch(glob, k->name, 0) != 0; });
-    if (it->second.empty())
-      fail_usage(fmt::format("no kernel of {} matches '{}'", op_name, printable(pattern)), "--kernel",
-                 "Kernels: " + join(names, ", ") + ".");
+    if (it->second.empty()) fail_pins(recipe, op_name, device);
   }
   return lists;
+}
+
+// What to do if no kernel of the operation accepts an instruction.
+std::string advice_on_pin(const Recipe& recipe, std::string_view op) {
+  for (auto& [op_name, pattern] : recipe.kernels)
+    if (op_name == op)
+      return fmt::format("--kernel {}={} excludes the other kernels. Leave it out, or pin another one.", op_name,
+                         printable(pattern));
+  return "";
 }
 
 struct Choice {
@@ -106,7 +122,7 @@ void choose_kernels(CompiledProgram& c, const Recipe& recipe, const Device& devi
       throw NoKernel(Exit::failed,
                      fmt::format("no {} kernel supports {} at {}{}", device.kind, instr.op->name, instr.origin.text(),
                                  reasons.empty() ? "" : ":" + reasons),
-                     c.spec.name);
+                     c.spec.name, advice_on_pin(recipe, instr.op->name));
     c.kernels.push_back(chosen);
     c.workspace.push_back(chosen->workspace ? int64_t(chosen->workspace(query)) : 0);
     if (!key.empty()) known[key] = {chosen, c.workspace.back()};

@@ -329,12 +329,17 @@ static std::string first_shard_that_fits(const Recipe& recipe, const Device& dev
 
 static void resolve_shard(Recipe& r, const Device& device) {
   if (auto_shard(r, device.kind)) r.pass_settings["shard"] = "optimizer";
-  auto it = r.pass_settings.find("shard");
-  if (it == r.pass_settings.end()) return;
+  auto it = r.pass_settings.find("shard"), gather = r.pass_settings.find("gather");
+  const bool forward = gather != r.pass_settings.end() && gather->second == "forward";
+  if (it == r.pass_settings.end()) {
+    if (forward && r.copies() > 1)
+      fail_usage("every rank updates all weights, so there is nothing to gather", "--gather",
+                 "Add --shard optimizer or --shard gradients, or leave out --gather forward.");
+    return;
+  }
   if (it->second == "auto") it->second = first_shard_that_fits(r, device);
-  auto gather = r.pass_settings.find("gather");
   bool buckets = it->second == "gradients" || it->second == "weights";
-  buckets |= it->second == "optimizer" && gather != r.pass_settings.end() && gather->second == "forward";
+  buckets |= it->second == "optimizer" && forward;
   if (r.copies() > 1 && buckets) r.pass_settings.emplace("reduce", "bucket");
 }
 

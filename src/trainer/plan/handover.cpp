@@ -36,9 +36,11 @@ std::vector<const CompiledProgram*> calls(const CompiledSession& s) {
 void verify_along(const CompiledSession& s, Axis axis) {
   std::map<const CompiledProgram*, Handover> of;
   std::map<std::string, Held> memory;  // by storage
-  // A Program may be compiled alone to be printed.
-  const bool trains =
-      std::any_of(s.programs.begin(), s.programs.end(), [](auto& c) { return c.spec.kind == ProgramKind::train; });
+  bool trains = false, begins = false;
+  for (auto& c : s.programs)
+    if (c.spec.kind == ProgramKind::train) trains = true, begins |= c.spec.first;
+  // A Program may be compiled alone to be printed. A later micro step reads what the first one left.
+  if (trains && !begins) return;
   for (const CompiledProgram* c : calls(s)) {
     auto [it, added] = of.try_emplace(c);
     if (added) it->second = handover(c->program, axis);
