@@ -39,7 +39,8 @@ void verify_along(const CompiledSession& s, Axis axis) {
   bool trains = false, begins = false;
   for (auto& c : s.programs)
     if (c.spec.kind == ProgramKind::train) trains = true, begins |= c.spec.first;
-  // A Program may be compiled alone to be printed. A later micro step reads what the first one left.
+  // A Program may be compiled alone to be printed. A later micro step reads what the first one
+  // left.
   if (trains && !begins) return;
   for (const CompiledProgram* c : calls(s)) {
     auto [it, added] = of.try_emplace(c);
