@@ -6,10 +6,10 @@ set(CREST_COMMON_HEADERS <algorithm> <functional> <map> <memory> <optional> <str
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   list(APPEND CREST_COMMON_HEADERS <nlohmann/json.hpp>)
 endif()
-# The files of a folder are compiled up to 32 at a time, which halves the time of a whole build: headers and templates are
+# The files of a folder are compiled up to 16 at a time, which halves the time of a whole build: headers and templates are
 # read once for all of them. Names in unnamed namespaces must differ within a folder; not in backend/cpu/ and ops/, whose
 # files have one shape. A developer may prefer small batches: one changed file compiles its whole batch.
-set(CREST_UNITY_BATCH 32 CACHE STRING "how many files are compiled at once")
+set(CREST_UNITY_BATCH 16 CACHE STRING "how many files are compiled at once")
 option(CREST_UNITY "compile several files at once" ON)
 # g++ 12 warns of what it inlines from its own <string> when that is precompiled; clang, which .ci/run compiles everything
 # with as well, has no such warnings to lose. clang would remember when each header was written, which differs between

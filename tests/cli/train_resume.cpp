@@ -7,14 +7,14 @@ using namespace crest::test;
 
 namespace {
 
-struct Resumed {
+struct Setting {
   const char* name;
   std::vector<std::string> flags;
 };
 
-void PrintTo(const Resumed& s, std::ostream* out) { *out << s.name; }
+void PrintTo(const Setting& s, std::ostream* out) { *out << s.name; }
 
-const std::vector<Resumed> settings = {
+const std::vector<Setting> settings = {
     {"Fp32", {"--precision", "fp32"}},
     {"Bf16", {"--precision", "bf16"}},
     {"Bf16Autocast", {"--precision", "bf16", "--policy", "autocast"}},
@@ -31,7 +31,7 @@ const std::vector<Resumed> settings = {
 
 }  // namespace
 
-class Resume : public testing::TestWithParam<Resumed> {};
+class Resume : public testing::TestWithParam<Setting> {};
 
 // The data has about 50 windows of 32 tokens: 24 steps of 2 to 8 samples cross at least one epoch
 // edge in most settings (all with 4 or more samples a step).

@@ -87,7 +87,7 @@ void plant(Engine& e, Weights weights) {
 }
 
 // Inputs of a step: weights, masters, states, each as bytes.
-std::vector<std::string> state_of(Engine& e) {
+std::vector<std::string> bytes_of(Engine& e) {
   std::vector<std::string> all;
   auto add = [&](const TensorRef& t) {
     all.emplace_back(size_t(t.bytes()), 0);
@@ -126,11 +126,11 @@ TEST(SameBits, RestoringRoundsAsEveryUpdateDoes) {
     Scalars s = executor.scalars();
     s.lr = 0, s.grad_factor = 1;
     executor.set_scalars(s);
-    std::vector<std::string> planted = state_of(updated);
+    std::vector<std::string> planted = bytes_of(updated);
     executor.run(updated.session().find("update"));
     EXPECT_EQ(executor.scalars().adam_step, 1) << "the update was skipped";
     continue_as(updated, restored);
-    std::vector<std::string> a = state_of(updated), b = state_of(restored);
+    std::vector<std::string> a = bytes_of(updated), b = bytes_of(restored);
     ASSERT_EQ(a.size(), b.size());
     int different = 0;
     for (size_t i = 0; i < a.size(); ++i) different += a[i] != b[i];
@@ -156,7 +156,7 @@ TEST(SameBits, ARunInTwoPiecesIsTheRunInOne) {
     continue_as(first, second);
     steps(second, 3, 6, cut_losses);
     EXPECT_EQ(losses, cut_losses);
-    EXPECT_EQ(state_of(whole) == state_of(second), true);
+    EXPECT_EQ(bytes_of(whole) == bytes_of(second), true);
     EXPECT_TRUE(std::isfinite(losses.back()));
   }
 }

@@ -22,7 +22,7 @@ constexpr double idle_forward = 1, idle_gradient = 0.7;
 // An item fills and drains its pipeline for as long as it computes so many pairs of tiles.
 constexpr double start_forward = 1, start_gradient = 0.5;
 
-int64_t tiles_over(int64_t n, int64_t size) { return (n + size - 1) / size; }
+int64_t tiles_along(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
 // Items of work as in src/devices/backend/cuda/attention_sm90_*.h. cuDNN's, for heads of 128, are
 // taken to be alike.
@@ -30,8 +30,8 @@ struct Tiles {
   const AttentionShape& s;
 
   int64_t size() const { return s.gradient ? (s.head_dim > 64 ? 64 : 128) : (s.head_dim > 64 ? 128 : 192); }
-  int64_t queries() const { return tiles_over(s.queries, size()); }
-  int64_t keys() const { return tiles_over(s.keys, tile_keys); }
+  int64_t queries() const { return tiles_along(s.queries, size()); }
+  int64_t keys() const { return tiles_along(s.keys, tile_keys); }
   int64_t group() const { return s.heads / s.kv_heads; }
 
   // The place of a query in its sequence. The first of several ranks has the first and the last
@@ -42,7 +42,7 @@ struct Tiles {
   }
   // The first query of a tile. Forward, the last tile is full.
   int64_t begin(int64_t tile) const {
-    const int64_t before = s.gradient ? 0 : queries() * size() - tiles_over(s.queries, 64) * 64;
+    const int64_t before = s.gradient ? 0 : queries() * size() - tiles_along(s.queries, 64) * 64;
     return tile * size() - before;
   }
   // Tiles of keys seen by a tile of queries.

@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t longest_line = 1000, longest_heading = 80;
 
-bool is_decimal(char c) { return c >= '0' && c <= '9'; }
-bool is_latin(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -97,9 +97,9 @@ class ResultScanner {
     char c = at(at_);
     if (c == '(')
       parentheses();
-    else if (is_decimal(c) || (c == '.' && is_decimal(at(at_ + 1))))
+    else if (is_digit(c) || (c == '.' && is_digit(at(at_ + 1))))
       number();
-    else if (is_latin(c))
+    else if (is_letter(c))
       word();
     else
       ++at_;
@@ -113,7 +113,7 @@ class ResultScanner {
 
   std::string take_word() {
     size_t start = at_;
-    while (is_latin(at(at_)) || at(at_) == '/' || at(at_) == '_') ++at_;
+    while (is_letter(at(at_)) || at(at_) == '/' || at(at_) == '_') ++at_;
     return text_.substr(start, at_ - start);
   }
   void word() {
@@ -126,10 +126,10 @@ class ResultScanner {
     size_t start = at_;
     bool is_signed = start > 0 && (at(start - 1) == '+' || at(start - 1) == '-');
     std::string digits;
-    for (; is_decimal(at(at_)) || at(at_) == '.' || (at(at_) == ',' && is_decimal(at(at_ + 1))); ++at_)
+    for (; is_digit(at(at_)) || at(at_) == '.' || (at(at_) == ',' && is_digit(at(at_ + 1))); ++at_)
       if (at(at_) != ',') digits += at(at_);
-    if (at(at_) == 'e' && is_decimal(at(at_ + 1)))  // "3.1e5"
-      for (digits += text_[at_++]; is_decimal(at(at_)); ++at_) digits += at(at_);
+    if (at(at_) == 'e' && is_digit(at(at_ + 1)))  // "3.1e5"
+      for (digits += text_[at_++]; is_digit(at(at_)); ++at_) digits += at(at_);
     double value = NAN;
     auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (error != std::errc() || end != digits.data() + digits.size() || !(value > 0) || is_signed) return;
@@ -165,7 +165,7 @@ class ResultScanner {
     for (std::string_view word : {"oom", "out of memory", "out-of-memory", "outofmemory"}) {
       size_t found = text_.find(word);
       if (found == text_.npos) continue;
-      const bool whole = (found == 0 || !is_latin(at(found - 1))) && !is_latin(at(found + word.size()));
+      const bool whole = (found == 0 || !is_letter(at(found - 1))) && !is_letter(at(found + word.size()));
       const std::string_view before = std::string_view(text_).substr(0, found);
       bool denied = false;
       for (std::string_view no : {"no ", "not ", "without "}) denied |= before.ends_with(no);
@@ -189,7 +189,7 @@ std::string heading_of(std::string_view line) {
 }
 
 bool is_rule(std::string_view text) {
-  return std::none_of(text.begin(), text.end(), [](char c) { return is_latin(c) || is_decimal(c); });
+  return std::none_of(text.begin(), text.end(), [](char c) { return is_letter(c) || is_digit(c); });
 }
 
 }  // namespace

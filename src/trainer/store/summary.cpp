@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t first_block = 32, blocks_per_block = 16;
 constexpr size_t columns_of_version_1 = 5;  // up to step_ms
 // More than any run has. Numbers of rows in a foreign file may be anything.
-constexpr int64_t last_row = int64_t(1) << 40;
+constexpr int64_t most_rows = int64_t(1) << 40;
 
 // "min(loss), avg(loss), max(loss), ..." of rows, or of blocks.
 std::string aggregates(bool of_blocks, size_t columns = summarized_count) {
@@ -71,7 +71,7 @@ void join_points(std::vector<LogPoint>& points) {
 int64_t rows_of(Database& database, int64_t run) {
   Statement s(database, "SELECT coalesce(max(number) + 1, 0) FROM log WHERE run = ?");
   s.add(run).step();
-  if (s.integer(0) < 0 || s.integer(0) > last_row) database.fail_with(SQLITE_CORRUPT);
+  if (s.integer(0) < 0 || s.integer(0) > most_rows) database.fail_with(SQLITE_CORRUPT);
   return s.integer(0);
 }
 
@@ -109,7 +109,7 @@ std::string summary_table() {
 }
 
 void summarize(Database& database, int64_t run, int64_t first, int64_t end) {
-  if (first < 0 || end > last_row) database.fail_with(SQLITE_CORRUPT);
+  if (first < 0 || end > most_rows) database.fail_with(SQLITE_CORRUPT);
   for (int64_t block = first_block, below = 1; end / block > first / block; below = block, block *= blocks_per_block) {
     const std::string source = below == 1 ? "log WHERE run = ?" : "log_summary WHERE run = ? AND rows = ?";
     Statement s(database,
