@@ -14,7 +14,8 @@ namespace {
 constexpr int64_t tile_keys = 128;
 // With more items than this for each multiprocessor, hardly one is ever idle.
 constexpr int64_t many_rounds = 40;
-// Up to here blocks of the forward kernel for heads of 64 have fixed lists of items.
+// Up to here blocks of the forward kernel for heads of 64 have fixed lists of items, as in
+// start_forward.
 constexpr int64_t most_turns = 4;
 // Fitted to calibrations of the H100 and the H200: docs/results/predictions.md. While some
 // multiprocessors are idle, the others compute gradients faster.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 
+#include "plan/communicators.h"
 #include "profile/overlap.h"
 #include "profile/profile_rows.h"
 
@@ -26,11 +27,9 @@ constexpr Slowdown of_sum = {1.03, nccl_next_to}, of_gather = {1.12, nccl_next_t
 // next to matmuls (gpt2-124M on two H200, docs/results/h200/ranks.md#what-is-left).
 constexpr Slowdown of_copy = {307.0 / 235, 1.03};
 
-bool copies(const ProfileInstr& row) { return row.kernel.ends_with("copy_engine"); }
-
 Slowdown slowdown(const ProfileInstr& row) {
   const std::string& op = row.op;
-  if (copies(row)) return of_copy;
+  if (by_copy_engines(row.kernel)) return of_copy;
   return op == "all_gather" || op.starts_with("gather_") ? of_gather : of_sum;
 }
 

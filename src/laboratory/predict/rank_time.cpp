@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "plan/communicators.h"
 #include "program/barriers.h"
 #include "program/op.h"
 #include "program/sent_bytes.h"
@@ -56,11 +57,10 @@ std::string sent_dtype(const Program& program, const Instr& instr) {
   return dtype == DType::bf16 ? "bf16" : dtype == DType::f16 ? "fp16" : dtype == DType::f64 ? "fp64" : "fp32";
 }
 
-bool is_copied(std::string_view kernel) { return kernel.ends_with("copy_engine"); }
-
 bool any_copied(const CompiledSession& session) {
   return std::any_of(session.programs.begin(), session.programs.end(), [](const CompiledProgram& p) {
-    return std::any_of(p.kernels.begin(), p.kernels.end(), [](const Kernel* k) { return k && is_copied(k->name); });
+    return std::any_of(p.kernels.begin(), p.kernels.end(),
+                       [](const Kernel* k) { return k && by_copy_engines(k->name); });
   });
 }
 
@@ -147,7 +147,7 @@ double RankTimes::ms(const ProfileInstr& row) const {
   const double sent = sent_bytes(program, instr, group.ranks), calls = std::max(1, row.calls);
   const Collective collective = collective_of(row.op);
   const int barriers = (barrier_before(instr) != no_barrier) + (barrier_after(instr) != no_barrier);
-  const double in_node = is_copied(row.kernel) && group.nodes == 1 && link_ > 0
+  const double in_node = by_copy_engines(row.kernel) && group.nodes == 1 && link_ > 0
                              ? copied_ms(collective, sent, group.ranks, barriers)
                              : in_node_ms(collective, sent, group.ranks, sent_dtype(program, instr));
   const double bias = bias_ms(program, instr);

@@ -23,8 +23,6 @@ constexpr int64_t collective_bytes = 870 * mib;
 // 1685).
 constexpr int64_t peer_bytes = int64_t(32) * 14 * mib;
 
-bool copies(const Kernel& kernel) { return std::string_view(kernel.name).ends_with("copy_engine"); }
-
 // The set of all axes for any that connect all ranks: they share a communicator.
 Axes communicator_axes(const Mesh& mesh, const Instr& instr) {
   const Axes axes = axes_of(instr);
@@ -39,7 +37,7 @@ std::vector<int> peers_of(const Instr& instr, const Kernel& kernel) {
   if (op == "send") return {int(instr.attrs.integer("to"))};
   if (op == "receive") return {int(instr.attrs.integer("from"))};
   if (op != "gather_piece" && op != "scatter_piece") return {};
-  if (copies(kernel)) return {};
+  if (by_copy_engines(kernel.name)) return {};
   const int k = int(instr.attrs.integer("piece"));
   return {k, int(instr.attrs.integer("ranks")) - k};
 }
@@ -75,12 +73,14 @@ std::vector<CommunicatorMemory> communicator_memory(const CompiledSession& sessi
   return list;
 }
 
+bool by_copy_engines(std::string_view kernel) { return kernel.ends_with(".copy_engine"); }
+
 std::map<Axes, std::vector<int>> copying_instructions(const CompiledSession& session, const CompiledProgram& c) {
   const Mesh mesh = session.recipe.layout();
   std::map<Axes, std::vector<int>> lists;
   for (size_t i = 0; i < c.program.code.size(); ++i) {
     const Instr& instr = c.program.code[i];
-    if (instr.op->op_class != OpClass::communication || !copies(*c.kernels[i])) continue;
+    if (instr.op->op_class != OpClass::communication || !by_copy_engines(c.kernels[i]->name)) continue;
     std::vector<int>& list = lists[communicator_axes(mesh, instr)];
     list.push_back(int(i));
     if (c.program.code[size_t(list[0])].stream != instr.stream)

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "program/mesh.h"
@@ -25,6 +26,8 @@ std::set<Axes> axes_in_use(const CompiledSession& session);
 // processes on GPUs.
 std::vector<CommunicatorMemory> communicator_memory(const CompiledSession& session);
 int64_t total_bytes(const std::vector<CommunicatorMemory>& communicators);
+// Whether copy engines move what a kernel of this name exchanges between ranks.
+bool by_copy_engines(std::string_view kernel);
 // The instructions of copy engines, by the axes of their communicator. Throws an internal error if
 // copies between the same ranks are on two streams: they would take down each other's flags
 // (program/barriers.h).
